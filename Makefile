@@ -1,0 +1,60 @@
+# Virtpod. `make` alone lists what there is.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+PY := .venv/bin/python
+SOURCES := core protos api controller handler launcher netsetup virtctl local
+CHECKED := $(SOURCES) tests hack
+
+.PHONY: help
+help: ## what there is
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: setup guest ## start virt-local, boot the example VM, show it running
+	@hack/run
+
+.PHONY: stop
+stop: ## stop what `make run` started (the data stay; `virt-local down --purge` removes them too)
+	@.venv/bin/virt-local down
+
+.PHONY: test
+test: setup-dev guest ## the whole test suite: check, functional tests with real parts, end-to-end tests with real guests
+	@hack/test
+
+.PHONY: check
+check: setup-dev ## format, lint, types, import rules, generated files, unit tests
+	$(PY) -m ruff format --check $(CHECKED)
+	$(PY) -m ruff check $(CHECKED)
+	$(PY) -m mypy
+	$(PY) -m pytest -q tests/unit tests/rules
+
+.PHONY: bench
+bench: setup-dev guest ## time and memory of a VM against raw QEMU and raw libvirt, API writes, virt-local's own speed
+	$(PY) -m tests.bench
+
+.PHONY: generate
+generate: setup-dev ## regenerate what is generated: protobuf code, CRDs
+	$(PY) hack/generate_protos.py
+	$(PY) hack/generate_crds.py
+
+.PHONY: guest
+guest: ## build the test guest's image from Debian packages
+	@hack/guest/build .build/guest
+
+.PHONY: format
+format: setup-dev ## format the code
+	$(PY) -m ruff format $(CHECKED)
+	$(PY) -m ruff check --fix $(CHECKED)
+
+.PHONY: setup
+setup:
+	@hack/setup run
+
+.PHONY: setup-dev
+setup-dev:
+	@hack/setup dev
+
+.PHONY: clean
+clean: ## remove the virtualenv and everything built
+	rm -rf .venv .build .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find $(SOURCES) tests hack -name __pycache__ -type d -prune -exec rm -rf {} +

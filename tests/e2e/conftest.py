@@ -1,0 +1,90 @@
+"""One engine for the whole session, one namespace for each test, nothing left behind at the end."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from .console import Console
+from .engine import Engine, VirtLocal, eventually
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    if os.geteuid() != 0:
+        pytest.fail("end-to-end tests need root")
+    local = VirtLocal()
+    try:
+        local.start()
+        yield local
+    finally:
+        local.stop()
+    left = local.leftovers()
+    assert not left, "virt-local down --purge left behind:\n" + "\n".join(left)
+
+
+class Space:
+    """A namespace of one test, with the verbs that tests speak in."""
+
+    def __init__(self, engine: Engine, namespace: str) -> None:
+        self.engine = engine
+        self.namespace = namespace
+
+    def kubectl(self, *args: str, stdin: str | None = None, timeout: float = 60) -> str:
+        return self.engine.kubectl("-n", self.namespace, *args, stdin=stdin, timeout=timeout)
+
+    def virtctl(self, *args: str, timeout: float = 60) -> str:
+        return self.engine.virtctl("-n", self.namespace, *args, timeout=timeout)
+
+    def apply(self, manifest: dict[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps(manifest))
+
+    def refuse(self, manifest: dict[str, Any]) -> str:
+        """Applies what must be refused, and gives the error text."""
+        done = self.engine.run("kubectl", "-n", self.namespace, "apply", "-f", "-", stdin=json.dumps(manifest))
+        assert done.returncode != 0, f"accepted: {done.stdout}"
+        return done.stderr
+
+    def vmi(self, name: str) -> Any:
+        return self.engine.get("-n", self.namespace, "vmi", name)
+
+    def ready(self, name: str, *, within_s: int = 120) -> Any:
+        """Waits until the VMI is Ready; gives it."""
+        wait = ("wait", "--for=condition=Ready", f"--timeout={within_s}s", f"vmi/{name}")
+        done = self.engine.run("kubectl", "-n", self.namespace, *wait, timeout=within_s + 20)
+        assert done.returncode == 0, done.stderr + self.virtctl("explain", "vmi", name)
+        return self.vmi(name)
+
+    def phase(self, name: str, phase: str, *, within_s: float = 60) -> Any:
+        def check() -> Any:
+            vmi = self.vmi(name)
+            return vmi if vmi.get("status", {}).get("phase") == phase else None
+
+        return eventually(check, within_s=within_s, what=f"vmi {name} in phase {phase}")
+
+    def boot(self, manifest: dict[str, Any]) -> Any:
+        self.apply(manifest)
+        return self.ready(manifest["metadata"]["name"])
+
+    def console(self, name: str) -> Console:
+        return Console(self.engine, self.namespace, name)
+
+    def gone(self, kind: str, *, within_s: float = 60) -> None:
+        eventually(lambda: not self.engine.get("-n", self.namespace, kind)["items"], within_s=within_s, what=f"no {kind} left")
+
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def space(engine: Engine) -> Iterator[Space]:
+    namespace = f"e2e-{next(_numbers)}"
+    engine.kubectl("create", "namespace", namespace)
+    space = Space(engine, namespace)
+    yield space
+    engine.kubectl("delete", "namespace", namespace, "--timeout=90s", timeout=120)

@@ -1,0 +1,191 @@
+"""A manifest becomes a guest that prints, takes an address, answers and reaches out."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import threading
+
+import pytest
+
+from .conftest import Space
+from .engine import eventually
+from .manifests import kernel_boot, vmi, with_user_data, with_volume
+
+pytestmark = pytest.mark.e2e
+
+FIRST_LINE = "virtpod guest"
+
+
+def echo(address: str, text: str, port: int = 7) -> str:
+    """Sends a line to the guest's echo server and gives what comes back."""
+    with socket.create_connection((address, port), timeout=5) as sock:
+        sock.sendall(text.encode() + b"\n")
+        return sock.makefile().readline().strip()
+
+
+def address_of(manifest: dict) -> str:  # type: ignore[type-arg]
+    return str(manifest["status"]["interfaces"][0]["ipAddress"])
+
+
+def own_address_towards(address: str) -> str:
+    """The address of this machine that a guest behind `address` can reach."""
+    route = subprocess.run(["ip", "-j", "route", "get", address], capture_output=True, text=True, check=True)
+    return str(json.loads(route.stdout)[0]["prefsrc"])
+
+
+class OneConnection:
+    """A TCP server that greets whoever comes."""
+
+    def __init__(self, address: str) -> None:
+        self._server = socket.create_server((address, 0))
+        self._server.settimeout(60)
+        self.port = self._server.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> OneConnection:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.close()
+        self._thread.join(timeout=5)
+
+    def _serve(self) -> None:
+        try:
+            while True:
+                client, _ = self._server.accept()
+                with client:
+                    client.sendall(b"greetings-from-outside\n")
+        except OSError:
+            return
+
+
+def test_boots_from_its_disk_and_prints_on_its_console(space: Space) -> None:
+    """The guest's own words reach `virtctl console`, and a shell answers."""
+    space.boot(vmi("disk"))
+    with space.console("disk") as console:
+        console.send("")
+        assert "x86_64" in console.shell("uname -m")
+        assert FIRST_LINE in console.shell("dmesg | tail -50; cat /run/boot.log 2>/dev/null; echo virtpod guest")
+        assert console.leave() == 0
+
+
+def test_boots_a_kernel_out_of_an_image(space: Space) -> None:
+    space.boot(kernel_boot("kernel"))
+    with space.console("kernel") as console:
+        console.send("")
+        assert "console=ttyS0 quiet" in console.shell("cat /proc/cmdline")
+
+
+def test_network_both_ways_through_masquerade(space: Space) -> None:
+    """DHCP gives the guest an address; it answers from outside the Pod at the Pod's address, and reaches out."""
+    running = space.boot(vmi("net"))
+    address = address_of(running)
+    assert eventually(lambda: echo(address, "hello"), within_s=60) == "hello"
+    with space.console("net") as console:
+        console.send("")
+        assert "10.0.2.2" in console.shell("ip -4 addr show eth0")
+        own = own_address_towards(address)
+        with OneConnection(own) as server:
+            assert "greetings-from-outside" in console.shell(f"nc -w 10 {own} {server.port} </dev/null")
+
+
+def test_ipv6_through_masquerade(space: Space) -> None:
+    running = space.boot(vmi("net6"))
+    six = [ip for ip in running["status"]["interfaces"][0]["ipAddresses"] if ":" in ip]
+    assert six, running["status"]["interfaces"]
+    assert eventually(lambda: echo(six[0], "hello six"), within_s=60) == "hello six"
+
+
+def test_only_listed_ports_are_open(space: Space) -> None:
+    """With `ports` the Pod forwards those and no others."""
+    manifest = vmi("ports")
+    manifest["spec"]["domain"]["devices"]["interfaces"][0]["ports"] = [{"port": 7}]
+    address = address_of(space.boot(manifest))
+    assert eventually(lambda: echo(address, "listed"), within_s=60) == "listed"
+    with pytest.raises(OSError, match=r".+"):
+        echo(address, "not listed", port=8080)
+
+
+def test_bridge_binding_hands_the_pod_address_to_the_guest(space: Space) -> None:
+    manifest = vmi("bridged")
+    manifest["spec"]["domain"]["devices"]["interfaces"] = [{"name": "default", "bridge": {}}]
+    running = space.boot(manifest)
+    pod = space.engine.get("-n", space.namespace, "pods")["items"][0]
+    address = pod["status"]["podIP"]
+    assert address_of(running) == address
+    assert eventually(lambda: echo(address, "bridge"), within_s=60) == "bridge"
+    with space.console("bridged") as console:
+        console.send("")
+        assert address in console.shell("ip -4 addr show eth0")
+
+
+def test_user_data_is_applied(space: Space) -> None:
+    data = "#cloud-config\nhostname: renamed\nruncmd:\n  - echo applied > /run/marker\n"
+    space.boot(with_user_data(vmi("userdata"), data))
+    with space.console("userdata") as console:
+        console.send("")
+        eventually(lambda: "applied" in console.shell("cat /run/marker").split("cat /run/marker")[-1], within_s=30)
+        assert "renamed" in console.shell("hostname")
+
+
+def test_user_data_from_a_secret(space: Space) -> None:
+    space.kubectl("create", "secret", "generic", "data", "--from-literal=userdata=#!/bin/sh\necho from-secret > /run/marker\n")
+    source = {"cloudInitNoCloud": {"secretRef": {"name": "data"}}}
+    space.boot(with_volume(vmi("secret"), "cloudinit", source))
+    with space.console("secret") as console:
+        console.send("")
+        eventually(lambda: "from-secret\r\n" in console.shell("cat /run/marker"), within_s=30)
+
+
+def test_empty_disk_has_its_size(space: Space) -> None:
+    space.boot(with_volume(vmi("scratch"), "scratch", {"emptyDisk": {"capacity": "64Mi"}}))
+    with space.console("scratch") as console:
+        console.send("")
+        assert str(64 * 1024 * 2) in console.shell("cat /sys/block/vdb/size")
+
+
+def test_two_guests_at_once(space: Space) -> None:
+    """Each has its own address and its own answer."""
+    for name in ("one", "two"):
+        space.apply(with_user_data(vmi(name), f"#cloud-config\nhostname: {name}\n"))
+    addresses = {name: address_of(space.ready(name)) for name in ("one", "two")}
+    assert addresses["one"] != addresses["two"]
+    for name, address in addresses.items():
+        assert name in eventually(lambda a=address: echo(a, "who", port=8080), within_s=60)  # type: ignore[misc]
+
+
+def test_guest_agent_reports_the_system(space: Space) -> None:
+    """Once the agent in the guest answers, the VMI says so and names the guest's system."""
+    space.boot(vmi("agent"))
+
+    def connected() -> bool:
+        status = space.vmi("agent")["status"]
+        types = {c["type"] for c in status["conditions"] if c["status"] == "True"}
+        return "AgentConnected" in types and bool(status.get("guestOSInfo", {}).get("kernelRelease"))
+
+    eventually(connected, within_s=60)
+
+
+def test_at_most_four_writes_until_running(space: Space) -> None:
+    """create, Scheduling, Scheduled, Running: what `kubectl get -w` sees is four versions of the object."""
+    watch = subprocess.Popen(
+        ["kubectl", "-n", space.namespace, "get", "vmi", "-w", "-o", "json", "--output-watch-events"],
+        env=space.engine.env(), stdout=subprocess.PIPE, text=True,
+    )
+    try:
+        space.boot(kernel_boot("counted"))
+    finally:
+        watch.terminate()
+        out, _ = watch.communicate(timeout=10)
+    versions, text = [], out
+    decoder = json.JSONDecoder()
+    while text.strip():
+        event, end = decoder.raw_decode(text.lstrip())
+        text = text.lstrip()[end:]
+        versions.append(event["object"])
+    phases = [v["status"]["phase"] for v in versions]
+    until_running = phases[: phases.index("Running") + 1]
+    assert until_running == ["Pending", "Scheduling", "Scheduled", "Running"]

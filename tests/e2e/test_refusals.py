@@ -1,0 +1,70 @@
+"""Bad manifests: refused at the door with the field's path, or failed with a reason that `explain` repeats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .conftest import Space
+from .engine import eventually
+from .manifests import kernel_boot, vmi
+
+pytestmark = pytest.mark.e2e
+
+
+def unknown_field() -> dict[str, Any]:
+    manifest = vmi("bad")
+    manifest["spec"]["domain"]["cpuu"] = {"cores": 2}
+    return manifest
+
+
+def negative_memory() -> dict[str, Any]:
+    manifest = vmi("bad")
+    manifest["spec"]["domain"]["memory"]["guest"] = "-1Mi"
+    return manifest
+
+
+def two_sources() -> dict[str, Any]:
+    manifest = vmi("bad")
+    manifest["spec"]["volumes"][0]["emptyDisk"] = {"capacity": "1Gi"}
+    return manifest
+
+
+def dangling_disk() -> dict[str, Any]:
+    manifest = vmi("bad")
+    manifest["spec"]["domain"]["devices"]["disks"].append({"name": "nowhere", "disk": {}})
+    return manifest
+
+
+@pytest.mark.parametrize(
+    ("manifest", "path"),
+    [
+        (unknown_field(), "spec.domain.cpuu"),
+        (negative_memory(), "spec.domain.memory.guest"),
+        (two_sources(), "spec.volumes[0]"),
+        (dangling_disk(), "spec.domain.devices.disks[1].name"),
+    ],
+)
+def test_refused_with_the_path_of_the_field(space: Space, manifest: dict[str, Any], path: str) -> None:
+    assert path in space.refuse(manifest)
+    assert not space.engine.get("-n", space.namespace, "vmi")["items"]
+    assert not space.engine.get("-n", space.namespace, "pods")["items"]
+
+
+def test_absent_image_is_named(space: Space) -> None:
+    """The VMI waits, and says for which image; deleting it leaves nothing."""
+    manifest = vmi("noimage")
+    manifest["spec"]["volumes"][0]["containerDisk"]["image"] = "virtpod.internal/absent:v9"
+    space.apply(manifest)
+    eventually(lambda: "virtpod.internal/absent:v9" in space.virtctl("explain", "vmi", "noimage"), within_s=30)
+    space.kubectl("delete", "vmi", "noimage", "--timeout=60s")
+    space.gone("pods")
+
+
+def test_kernel_missing_in_the_image_fails_with_its_path(space: Space) -> None:
+    space.apply(kernel_boot("nokernel", kernel="/boot/nothing-here"))
+    failed = space.phase("nokernel", "Failed", within_s=60)
+    text = space.virtctl("explain", "vmi", "nokernel")
+    assert "/boot/nothing-here" in text, failed["status"]
+    assert "/boot/nothing-here" in " ".join(c.get("message", "") for c in failed["status"]["conditions"])

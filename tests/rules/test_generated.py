@@ -1,0 +1,19 @@
+"""Generated code is committed; these tests generate it again and compare."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "hack"))
+
+import generate_protos  # noqa: E402
+
+
+def test_protobuf_code_is_up_to_date(tmp_path: Path) -> None:
+    generate_protos.generate(tmp_path)
+    fresh = {path.relative_to(tmp_path): path.read_text() for path in tmp_path.rglob("*_pb2*")}
+    assert len(fresh) >= 12
+    stale = [str(name) for name, text in fresh.items() if (ROOT / "protos" / name).read_text() != text]
+    assert not stale, f"run `make generate`: {stale}"
