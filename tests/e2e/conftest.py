@@ -75,7 +75,9 @@ class Space:
         return Console(self.engine, self.namespace, name)
 
     def gone(self, kind: str, *, within_s: float = 60) -> None:
-        eventually(lambda: not self.engine.get("-n", self.namespace, kind)["items"], within_s=within_s, what=f"no {kind} left")
+        eventually(
+            lambda: not self.engine.get("-n", self.namespace, kind)["items"], within_s=within_s, what=f"no {kind} left"
+        )
 
 
 _numbers = itertools.count(1)

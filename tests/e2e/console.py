@@ -24,12 +24,20 @@ class Console:
     def __enter__(self) -> Console:
         self._fd, slave = pty.openpty()
         self._process = subprocess.Popen(
-            self._args, stdin=slave, stdout=slave, stderr=slave, env=self._engine.env(), close_fds=True, start_new_session=True
+            self._args,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=self._engine.env(),
+            close_fds=True,
+            start_new_session=True,
         )
         os.close(slave)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         with contextlib.suppress(OSError):
             os.write(self._fd, b"\x1d")
         try:

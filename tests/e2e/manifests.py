@@ -44,5 +44,7 @@ def kernel_boot(name: str, kernel: str = "/boot/vmlinuz", initrd: str = "/boot/i
     manifest = vmi(name, volumes=[])
     manifest["spec"]["domain"]["devices"]["disks"] = []
     container = {"image": GUEST_IMAGE, "kernelPath": kernel, "initrdPath": initrd}
-    manifest["spec"]["domain"]["firmware"] = {"kernelBoot": {"kernelArgs": "console=ttyS0 quiet", "container": container}}
+    manifest["spec"]["domain"]["firmware"] = {
+        "kernelBoot": {"kernelArgs": "console=ttyS0 quiet", "container": container}
+    }
     return manifest

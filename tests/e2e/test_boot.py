@@ -132,7 +132,9 @@ def test_user_data_is_applied(space: Space) -> None:
 
 
 def test_user_data_from_a_secret(space: Space) -> None:
-    space.kubectl("create", "secret", "generic", "data", "--from-literal=userdata=#!/bin/sh\necho from-secret > /run/marker\n")
+    space.kubectl(
+        "create", "secret", "generic", "data", "--from-literal=userdata=#!/bin/sh\necho from-secret > /run/marker\n"
+    )
     source = {"cloudInitNoCloud": {"secretRef": {"name": "data"}}}
     space.boot(with_volume(vmi("secret"), "cloudinit", source))
     with space.console("secret") as console:
@@ -173,7 +175,9 @@ def test_at_most_four_writes_until_running(space: Space) -> None:
     """create, Scheduling, Scheduled, Running: what `kubectl get -w` sees is four versions of the object."""
     watch = subprocess.Popen(
         ["kubectl", "-n", space.namespace, "get", "vmi", "-w", "-o", "json", "--output-watch-events"],
-        env=space.engine.env(), stdout=subprocess.PIPE, text=True,
+        env=space.engine.env(),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         space.boot(kernel_boot("counted"))

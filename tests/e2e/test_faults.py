@@ -23,7 +23,9 @@ def test_the_guest_outlives_every_service(space: Space) -> None:
     """kill -9 of each service in turn: the same QEMU runs on, the console answers again, and new work is taken on."""
     space.boot(kernel_boot("steady"))
     qemu = space.engine.qemu_pid(space.namespace, "steady")
-    for number, component in enumerate(("virt-handler", "virt-controller", "virt-api", "apiserver", "node", "controllers")):
+    for number, component in enumerate(
+        ("virt-handler", "virt-controller", "virt-api", "apiserver", "node", "controllers")
+    ):
         space.engine.kill_component(component)
         eventually(lambda: space.vmi("steady")["status"]["phase"] == "Running", within_s=30)
 

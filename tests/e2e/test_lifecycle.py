@@ -68,7 +68,10 @@ def test_guest_that_powers_off_succeeds(space: Space) -> None:
 def test_kubectl_speaks_to_it(space: Space) -> None:
     """The everyday kubectl verbs, with a real kubectl."""
     watch = subprocess.Popen(
-        ["kubectl", "-n", space.namespace, "get", "vmi", "-w"], env=space.engine.env(), stdout=subprocess.PIPE, text=True
+        ["kubectl", "-n", space.namespace, "get", "vmi", "-w"],
+        env=space.engine.env(),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     space.boot(kernel_boot("kube"))
     watch.terminate()
