@@ -1,4 +1,4 @@
-"""Generates the Python code of all .proto files into DIR (default: beside them). `make generate` and tests/rules use it."""
+"""Generates the Python code of all .proto files into DIR (default: beside them), for `make generate` and tests/rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ PROTOS = Path(__file__).resolve().parent.parent / "protos"
 
 def generate(out: Path) -> None:
     sources = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.glob("virt_protos/*/v1/*.proto"))
-    args = ["-I.", f"--python_out={out}", f"--grpc_python_out={out}", f"--mypy_out=quiet:{out}", f"--mypy_grpc_out=quiet:{out}"]
+    args = [
+        "-I.",
+        f"--python_out={out}",
+        f"--grpc_python_out={out}",
+        f"--mypy_out=quiet:{out}",
+        f"--mypy_grpc_out=quiet:{out}",
+    ]
     plugins = Path(sys.executable).parent
     path = {"PATH": f"{plugins}:/usr/local/bin:/usr/bin:/bin"}
     subprocess.run([sys.executable, "-m", "grpc_tools.protoc", *args, *sources], cwd=PROTOS, check=True, env=path)

@@ -78,9 +78,8 @@ def measured(what: str, times: int, act: Callable[[int], Start]) -> Start:
     starts = []
     for number in range(times):
         starts.append(act(number))
-        print(
-            f"  {what} {number + 1}/{times}: running {starts[-1].running_s:.2f} s, first line {starts[-1].first_line_s:.2f} s"
-        )
+        last = starts[-1]
+        print(f"  {what} {number + 1}/{times}: running {last.running_s:.2f} s, first line {last.first_line_s:.2f} s")
         sys.stdout.flush()
     return median(starts)
 

@@ -1,4 +1,4 @@
-"""What the same guest costs without us: raw QEMU, and raw libvirt with a private daemon. The floor to measure against."""
+"""What the same guest costs without us, raw QEMU and raw libvirt: the floor to measure against."""
 
 from __future__ import annotations
 
@@ -65,7 +65,8 @@ def raw_qemu(boot: Boot) -> Start:
 DOMAIN = """<domain type='qemu'><name>bench</name><memory unit='MiB'>128</memory><vcpu>1</vcpu>
 <os><type machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initrd}</initrd><cmdline>{args}</cmdline></os>
 <features><acpi/></features><cpu mode='custom'><model>max</model></cpu>
-<devices><emulator>{qemu}</emulator><serial type='file'><source path='{log}'/></serial><memballoon model='none'/></devices>
+<devices><emulator>{qemu}</emulator><serial type='file'><source path='{log}'/></serial>
+<memballoon model='none'/></devices>
 </domain>"""
 
 
@@ -76,7 +77,8 @@ class Libvirt:
         self._folder = Path(tempfile.mkdtemp(prefix="bench-libvirt-"))
         self.uri = f"qemu:///embed?root={self._folder}"
         (self._folder / "etc").mkdir()
-        conf = 'stdio_handler="file"\nsecurity_driver="none"\ncgroup_controllers=[]\nnamespaces=[]\nremember_owner=0\nuser="root"\ngroup="root"\n'
+        conf = 'security_driver="none"\ncgroup_controllers=[]\nnamespaces=[]\nremember_owner=0\n'
+        conf += 'stdio_handler="file"\nuser="root"\ngroup="root"\n'
         (self._folder / "etc" / "qemu.conf").write_text(conf)
 
     def start(self, boot: Boot) -> Start:
@@ -90,7 +92,8 @@ class Libvirt:
             "def loop():\n  while True: libvirt.virEventRunDefaultImpl()\n"
             "threading.Thread(target=loop,daemon=True).start()\n"
             f"c=libvirt.open({self.uri!r})\nc.getDomainCapabilities()\n"
-            "xml=open(sys.argv[1]).read()\nt=time.monotonic()\nd=c.createXML(xml)\nprint(t, time.monotonic(), flush=True)\n"
+            "xml=open(sys.argv[1]).read()\nt=time.monotonic()\nd=c.createXML(xml)\n"
+            "print(t, time.monotonic(), flush=True)\n"
             "sys.stdin.readline()\nd.destroy()\n"
         )
         import sys

@@ -67,7 +67,7 @@ class Console:
         deadline = time.monotonic() + within_s
         while (at := self.seen.find(text, after)) < 0:
             left = deadline - time.monotonic()
-            if left <= 0 or self._process.poll() is not None and not self._take(0):
+            if left <= 0 or (self._process.poll() is not None and not self._take(0)):
                 raise AssertionError(f"{text!r} not on the console within {within_s} s; seen: {self.seen[-2000:]!r}")
             self._take(left)
         return at + len(text)

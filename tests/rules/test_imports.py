@@ -12,5 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_import_contracts_hold() -> None:
     """Each package imports only what the table in ARCHITECTURE.md lets it import."""
     linter = Path(sys.executable).parent / "lint-imports"
-    run = subprocess.run([linter, "--config", "pyproject.toml"], cwd=ROOT, capture_output=True, text=True, timeout=120)
+    command = [linter, "--config", "pyproject.toml"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
