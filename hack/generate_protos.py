@@ -1,4 +1,4 @@
-"""Generates the Python code of all .proto files into DIR (default: beside them), for `make generate` and tests/rules."""
+"""Generates the Python code of all .proto files into DIR (default: beside them): `make generate` and tests/rules."""
 
 from __future__ import annotations
 
