@@ -6,9 +6,17 @@ Unknown fields are dropped on decode: never send back as a whole what you do not
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
+
+#: In `Annotated[X, REQUIRED]`: the API wants the field although the struct has a default that is handy in code.
+REQUIRED = msgspec.Meta(extra={"required": True})
+#: A list of things that a user writes has an end.
+SHORT_LIST = msgspec.Meta(extra_json_schema={"maxItems": 256})
+
+Uint = Annotated[int, msgspec.Meta(ge=0)]
+Uint32 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 
 
 class Struct(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):

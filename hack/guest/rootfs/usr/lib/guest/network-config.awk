@@ -3,7 +3,7 @@ function trim(s) { sub(/^[ \t]+/, "", s); sub(/[ \t\r]+$/, "", s); gsub(/["']/, 
 function indent_of(s) { match(s, /^ */); return RLENGTH }
 function yes(s) { return tolower(trim(s)) ~ /^(true|yes|on)$/ }
 function words(text, word,   parts, n, i) {
-  gsub(/[\[\]]/, "", text)
+  gsub(/\[/, "", text); gsub(/\]/, "", text)
   n = split(text, parts, ",")
   for (i = 1; i <= n; i++) if (trim(parts[i]) != "") print word " " trim(parts[i])
 }
@@ -31,7 +31,7 @@ function address_word() { return parent == "nameserver" ? "dns" : "address" }
   while (line ~ /^-([ \t]|$)/) { sub(/^-[ \t]*/, "", line); dash = 1 }
   if (line !~ /^[A-Za-z0-9_.-]+:([ \t]|$)/) {
     if (dash && list == "addresses") words(line, parent == "nameservers" ? "dns" : "address")
-    else if (dash && list == "address") words(line, "dns")
+    else if (dash && (list == "address" || list == "dns_nameservers")) words(line, "dns")
     else if (dash && list == "search") words(line, "search")
     next
   }

@@ -1,0 +1,248 @@
+"""Every name that two programs must agree on: labels, annotations, finalizers, phases, conditions, reasons, paths."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+
+# API groups and versions
+GROUP = "kubevirt.io"
+SUBRESOURCE_GROUP = "subresources.kubevirt.io"
+VERSION = "v1"
+VERSION_OLD = "v1alpha3"
+API_VERSION = "kubevirt.io/v1"
+
+# Where we are installed
+INSTALL_NAMESPACE = "virtpod"
+SA_API = "virt-api"
+SA_CONTROLLER = "virt-controller"
+SA_HANDLER = "virt-handler"
+SERVICE_ACCOUNTS = (SA_API, SA_CONTROLLER, SA_HANDLER)
+LEASE_CONTROLLER = "virt-controller"
+SERVICE_API = "virt-api"
+
+# TLS: one role each
+TLS_NAME_API = "virt-api.virtpod.internal"
+TLS_NAME_HANDLER = "virt-handler.virtpod.internal"
+TLS_NAME_SERVING = "virt-api.virtpod.svc"
+TLS_CERT_FILE = "tls.crt"
+TLS_KEY_FILE = "tls.key"
+TLS_CA_FILE = "ca.crt"
+
+# Labels
+LABEL_APP = "kubevirt.io"
+APP_LAUNCHER = "virt-launcher"
+LABEL_CREATED_BY = "kubevirt.io/created-by"
+LABEL_VMI_ID = "vmi.kubevirt.io/id"
+LABEL_VM_NAME = "vm.kubevirt.io/name"
+LABEL_NODE_NAME = "kubevirt.io/nodeName"
+LABEL_MIGRATION_TARGET_NODE = "kubevirt.io/migrationTargetNodeName"
+LABEL_MIGRATION_JOB_UID = "kubevirt.io/migrationJobUID"
+LABEL_MIGRATION_VMI_NAME = "kubevirt.io/vmi-name"
+LABEL_OUTDATED_LAUNCHER = "kubevirt.io/outdatedLauncherImage"
+LABEL_SCHEDULABLE = "kubevirt.io/schedulable"
+LABEL_CPU_MANAGER = "cpumanager"
+LABEL_CPU_MANAGER_NEW = "kubevirt.io/cpumanager"
+LABEL_NODE_ARCH = "kubernetes.io/arch"
+LABEL_NODE_HOSTNAME = "kubernetes.io/hostname"
+LABEL_PREFIX_CPU_MODEL = "cpu-model.node.kubevirt.io/"
+LABEL_PREFIX_CPU_MODEL_MIGRATION = "cpu-model-migration.node.kubevirt.io/"
+LABEL_PREFIX_CPU_FEATURE = "cpu-feature.node.kubevirt.io/"
+LABEL_PREFIX_CPU_TIMER = "cpu-timer.node.kubevirt.io/"
+LABEL_PREFIX_CPU_VENDOR = "cpu-vendor.node.kubevirt.io/"
+LABEL_PREFIX_HYPERV = "hyperv.node.kubevirt.io/"
+LABEL_PREFIX_MACHINE_TYPE = "machine-type.node.kubevirt.io/"
+LABEL_PREFIX_HOST_MODEL_CPU = "host-model-cpu.node.kubevirt.io/"
+LABEL_PREFIX_HOST_MODEL_FEATURES = "host-model-required-features.node.kubevirt.io/"
+LABEL_PREFIX_SCHEDULING = "scheduling.node.kubevirt.io/"
+LABEL_PREFIX_VM_ARCH = "kubevirt.io/vm-arch-"
+LABEL_ARCH_PREFIX = LABEL_PREFIX_VM_ARCH
+LABEL_KSM_ENABLED = "kubevirt.io/ksm-enabled"
+LABEL_REALTIME = "kubevirt.io/realtime"
+LABEL_SEV = "kubevirt.io/sev"
+LABEL_SEV_ES = "kubevirt.io/sev-es"
+LABEL_SEV_SNP = "kubevirt.io/sev-snp"
+LABEL_TDX = "kubevirt.io/tdx"
+
+# Annotations
+ANNOTATION_DOMAIN = "kubevirt.io/domain"
+ANNOTATION_OWNER_VMI_NAME = "kubevirt.io/owner-vmi-name"
+ANNOTATION_OWNER_VMI_UID = "kubevirt.io/owner-vmi-uid"
+ANNOTATION_HEARTBEAT = "kubevirt.io/heartbeat"
+ANNOTATION_HANDLER_ADDRESS = "virtpod.io/handler-address"
+ANNOTATION_LATEST_API_VERSION = "kubevirt.io/latest-observed-api-version"
+ANNOTATION_STORAGE_API_VERSION = "kubevirt.io/storage-observed-api-version"
+ANNOTATION_PCI_TOPOLOGY_VERSION = "kubevirt.io/pci-topology-version"
+ANNOTATION_PCI_SLOT_COUNT = "kubevirt.io/pci-interface-slot-count"
+ANNOTATION_VM_GENERATION = "kubevirt.io/vm-generation"
+ANNOTATION_MEMORY_OVERHEAD = "kubevirt.io/memory-overhead-bytes"
+ANNOTATION_MIGRATION_TRANSPORT_UNIX = "kubevirt.io/migrationTransportUnix"
+ANNOTATION_NETWORK_INFO = "kubevirt.io/network-info"
+ANNOTATION_HOOK_SIDECARS = "hooks.kubevirt.io/hookSidecars"
+ANNOTATION_IGNITION = "kubevirt.io/ignitiondata"
+ANNOTATION_MEMFD = "kubevirt.io/memfd"
+ANNOTATION_ROOT_COMPLEX = "kubevirt.io/placePCIDevicesOnRootComplex"
+ANNOTATION_DISABLE_PCI_HOLE64 = "kubevirt.io/disablePCIHole64"
+ANNOTATION_FREE_PAGE_REPORTING_DISABLED = "kubevirt.io/free-page-reporting-disabled"
+ANNOTATION_LIBVIRT_LOG_FILTERS = "kubevirt.io/libvirt-log-filters"
+ANNOTATION_KEEP_LAUNCHER = "kubevirt.io/keep-launcher-alive-after-failure"
+ANNOTATION_POD_BRIDGE_MIGRATION = "kubevirt.io/allow-pod-bridge-network-live-migration"
+ANNOTATION_SKIP_NODE_LABELLER = "node-labeller.kubevirt.io/skip-node"
+ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+ANNOTATION_PREFIX_KUBECTL = "kubectl.kubernetes.io"
+PCI_TOPOLOGY_V3 = "v3"
+
+# Finalizers
+FINALIZER_VMI = "kubevirt.io/foregroundDeleteVirtualMachine"
+FINALIZER_VMI_LEGACY = "foregroundDeleteVirtualMachine"
+FINALIZER_VM_CONTROLLER = "kubevirt.io/virtualMachineControllerFinalize"
+FINALIZER_MIGRATION = "kubevirt.io/migrationJobFinalize"
+
+# VMI phases
+PHASE_UNSET = ""
+PHASE_PENDING = "Pending"
+PHASE_SCHEDULING = "Scheduling"
+PHASE_SCHEDULED = "Scheduled"
+PHASE_RUNNING = "Running"
+PHASE_SUCCEEDED = "Succeeded"
+PHASE_FAILED = "Failed"
+PHASE_WAITING_FOR_SYNC = "WaitingForSync"
+PHASE_UNKNOWN = "Unknown"
+FINAL_PHASES = frozenset({PHASE_SUCCEEDED, PHASE_FAILED})
+
+# Condition status
+TRUE = "True"
+FALSE = "False"
+UNKNOWN = "Unknown"
+
+# VMI condition types
+CONDITION_READY = "Ready"
+CONDITION_SYNCHRONIZED = "Synchronized"
+CONDITION_POD_SCHEDULED = "PodScheduled"
+CONDITION_PROVISIONING = "Provisioning"
+CONDITION_DATA_VOLUMES_READY = "DataVolumesReady"
+CONDITION_LIVE_MIGRATABLE = "LiveMigratable"
+CONDITION_STORAGE_LIVE_MIGRATABLE = "StorageLiveMigratable"
+CONDITION_PAUSED = "Paused"
+CONDITION_AGENT_CONNECTED = "AgentConnected"
+CONDITION_AGENT_VERSION_NOT_SUPPORTED = "AgentVersionNotSupported"
+CONDITION_ACCESS_CREDENTIALS = "AccessCredentialsSynchronized"
+CONDITION_SOFTWARE_EMULATION = "SoftwareEmulation"
+
+# Reasons of VMI conditions
+REASON_POD_NOT_EXISTS = "PodNotExists"
+REASON_POD_TERMINATING = "PodTerminating"
+REASON_GUEST_NOT_RUNNING = "GuestNotRunning"
+REASON_POD_CONDITION_MISSING = "PodConditionMissing"
+REASON_UNSCHEDULABLE = "Unschedulable"
+REASON_FAILED_CREATE = "FailedCreate"
+REASON_FAILED_DELETE = "FailedDelete"
+REASON_FAILED_HANDOVER = "FailedHandOver"
+REASON_ERR_IMAGE_PULL = "ErrImagePull"
+REASON_IMAGE_PULL_BACKOFF = "ImagePullBackOff"
+REASON_SYNC_FAILED = "Synchronizing with the Domain failed."
+REASON_PAUSED_BY_USER = "PausedByUser"
+REASON_PAUSED_IO_ERROR = "PausedIOError"
+REASON_PAUSED_BY_MIGRATION = "PausedByMigrationMonitor"
+REASON_DISKS_NOT_MIGRATABLE = "DisksNotLiveMigratable"
+REASON_INTERFACE_NOT_MIGRATABLE = "InterfaceNotLiveMigratable"
+REASON_CPU_NOT_MIGRATABLE = "CPUModeLiveMigratable"
+REASON_VIRTIOFS_NOT_MIGRATABLE = "VirtIOFSNotLiveMigratable"
+REASON_HOST_DEVICE_NOT_MIGRATABLE = "HostDeviceNotLiveMigratable"
+REASON_STORAGE_NOT_MIGRATABLE = "NotMigratable"
+
+# status.reason of a failed VMI
+FAILED_GUEST_CRASHED = "GuestCrashed"
+FAILED_LAUNCHER = "LauncherFailed"
+FAILED_NETWORK_SETUP = "NetworkSetupFailed"
+FAILED_INVALID_SPEC = "InvalidSpec"
+FAILED_IMAGE_NOT_FOUND = "ImageNotFound"
+FAILED_NODE_UNRESPONSIVE = "NodeUnresponsive"
+FAILED_POD_GONE = "PodGone"
+
+# Event types and reasons
+EVENT_NORMAL = "Normal"
+EVENT_WARNING = "Warning"
+EVENT_SUCCESSFUL_CREATE = "SuccessfulCreate"
+EVENT_SUCCESSFUL_DELETE = "SuccessfulDelete"
+EVENT_SUCCESSFUL_HANDOVER = "SuccessfulHandOver"
+EVENT_FAILED_CREATE = REASON_FAILED_CREATE
+EVENT_FAILED_DELETE = REASON_FAILED_DELETE
+EVENT_FAILED_HANDOVER = REASON_FAILED_HANDOVER
+EVENT_CREATED = "Created"
+EVENT_DELETED = "Deleted"
+EVENT_STARTED = "Started"
+EVENT_SHUTTING_DOWN = "ShuttingDown"
+EVENT_STOPPED = "Stopped"
+EVENT_SYNC_FAILED = "SyncFailed"
+EVENT_RESUMED = "Resumed"
+EVENT_PAUSED = "Paused"
+
+# Resources that a node offers
+RESOURCE_KVM = "devices.kubevirt.io/kvm"
+RESOURCE_TUN = "devices.kubevirt.io/tun"
+RESOURCE_VHOST_NET = "devices.kubevirt.io/vhost-net"
+
+# Inside the launcher Pod
+CONTAINER_COMPUTE = "compute"
+LAUNCHER_UID = 107
+LAUNCHER_GID = 107
+DEFAULT_GRACE_PERIOD_S = 30
+VOLUME_PRIVATE = "private"
+VOLUME_PUBLIC = "public"
+VOLUME_SOCKETS = "sockets"
+VOLUME_LIBVIRT = "libvirt-runtime"
+VOLUME_EPHEMERAL_DISKS = "ephemeral-disks"
+VOLUME_TMP = "tmp"
+VOLUME_KERNEL_BOOT = "kernel-boot"
+PATH_SHARE = "/var/run/kubevirt"
+PATH_SOCKETS = "/var/run/kubevirt/sockets"
+PATH_PRIVATE = "/var/run/kubevirt-private"
+PATH_EPHEMERAL_DISKS = "/var/run/kubevirt-ephemeral-disks"
+PATH_LIBVIRT = "/var/run/libvirt"
+PATH_IMAGE_VOLUMES = "/var/run/kubevirt-image-volume"
+PATH_KERNEL_BOOT = "/var/run/kubevirt-kernel-boot"
+PATH_SECRETS = "/var/run/kubevirt-private/secret"
+SOCKET_LAUNCHER = "launcher-sock"
+SOCKET_LAUNCHER_INIT = "launcher-init-sock"
+SOCKET_NOTIFY = "notify-sock"
+SOCKET_SERIAL = "virt-serial0"
+SOCKET_VNC = "virt-vnc"
+FILE_SERIAL_LOG = "virt-serial0-log"
+EMPTY_DIR_SEGMENT = "volumes/kubernetes.io~empty-dir"
+
+# Websockets
+SUBPROTOCOL_PLAIN = "plain.kubevirt.io"
+
+_LABEL_VALUE_LIMIT = 63
+
+
+def service_account_user(name: str, namespace: str = INSTALL_NAMESPACE) -> str:
+    """The user name of one of our service accounts."""
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
+def vmi_id(name: str) -> str:
+    """The VMI's name as a label value; a long name is cut and made unique by a digest."""
+    if len(name) <= _LABEL_VALUE_LIMIT:
+        return name
+    return f"{name[:54]}-{sha1(name.encode(), usedforsecurity=False).hexdigest()[:8]}"
+
+
+def container_disk_volume(index: int) -> str:
+    """The Pod volume of the container disk at `index` of spec.volumes."""
+    return f"disk-{index}"
+
+
+def container_disk_path(index: int) -> str:
+    """Where that volume is mounted in the compute container."""
+    return f"{PATH_IMAGE_VOLUMES}/disk_{index}"
+
+
+def cloud_init_secret_path(volume: str) -> str:
+    """Where the user data Secret of a cloud-init volume is mounted."""
+    return f"{PATH_SECRETS}/{volume}"
+
+
+def cloud_init_network_secret_path(volume: str) -> str:
+    """Where the network data Secret of a cloud-init volume is mounted."""
+    return f"{PATH_SECRETS}/{volume}-network"

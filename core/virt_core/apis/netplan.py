@@ -1,0 +1,101 @@
+"""What virt-handler asks virt-netsetup to do, and what it answers: one JSON document each way, no other channel."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from virt_core.apis.base import Struct
+
+ACTION_SETUP = "setup"
+ACTION_TEARDOWN = "teardown"
+ACTION_CHECK = "check"
+
+BINDING_MASQUERADE = "masquerade"
+BINDING_BRIDGE = "bridge"
+
+DEFAULT_VM_NETWORK_CIDR = "10.0.2.0/24"
+DEFAULT_VM_IPV6_NETWORK_CIDR = "fd10:0:2::/120"
+
+
+class NetPort(Struct):
+    """A port of the guest that the Pod forwards."""
+
+    port: int
+    protocol: str = "TCP"
+    name: str = ""
+
+
+class NetDhcpOption(Struct):
+    """A DHCP option by number, sent to the guest as it is."""
+
+    option: int
+    value: str
+
+
+class NetDhcpOptions(Struct):
+    """What the guest's DHCP answer carries beside the address."""
+
+    boot_file_name: str = ""
+    tftp_server_name: str = ""
+    ntp_servers: list[str] = []
+    private_options: list[NetDhcpOption] = []
+
+
+class NetPlanInterface(Struct):
+    """One guest NIC and the Pod interface behind it."""
+
+    name: str
+    binding: str
+    pod_interface: str = "eth0"
+    mac: str = ""
+    ports: list[NetPort] = []
+    vm_network_cidr: str = ""
+    vm_ipv6_network_cidr: str = ""
+    queues: int = 1
+    hostname: str = ""
+    search_domains: list[str] = []
+    dns_servers: list[str] = []
+    dhcp_options: NetDhcpOptions | None = None
+    link_down: bool = False
+
+
+class NetPlan(Struct):
+    """The whole wish. The namespace is that of `podPid`, or the one at `netnsPath`."""
+
+    vmi_uid: str
+    action: Literal["setup", "teardown", "check"] = "setup"
+    pod_pid: int = 0
+    netns_path: str = ""
+    launcher_uid: int = 107
+    state_dir: str = ""
+    interfaces: list[NetPlanInterface] = []
+
+
+class NetReportInterface(Struct):
+    """What was made for one guest NIC."""
+
+    name: str
+    tap: str = ""
+    mac: str = ""
+    mtu: int = 0
+    bridge: str = ""
+    pod_interface: str = ""
+    pod_ips: list[str] = []
+    guest_ips: list[str] = []
+    gateway: str = ""
+    gateway_ipv6: str = ""
+
+
+class NetReportError(Struct):
+    """Why it failed: the step or field, a sentence, and whether a retry is pointless."""
+
+    step: str
+    message: str
+    critical: bool = False
+
+
+class NetReport(Struct):
+    """The answer."""
+
+    interfaces: list[NetReportInterface] = []
+    error: NetReportError | None = None

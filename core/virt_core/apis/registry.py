@@ -1,0 +1,155 @@
+"""Which struct is which resource, and how objects are named and written.
+
+The table holds dotted names, so that looking up one kind does not import all the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from virt_core.apis.base import to_plain
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind, its place in the API and the struct that holds it."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+    module: str
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def root(self) -> str:
+        """The start of every path: /api/v1 or /apis/GROUP/VERSION."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """The path of a collection, an object or a subresource."""
+        parts = [self.root]
+        if self.namespaced and namespace:
+            parts += ["namespaces", namespace]
+        parts.append(self.plural)
+        parts += [part for part in (name, subresource) if part]
+        return "/".join(parts)
+
+    def load(self) -> type[Any]:
+        """The struct; imports its module."""
+        cls: type[Any] = getattr(import_module(f"virt_core.apis.{self.module}"), self.kind)
+        return cls
+
+
+def _table() -> Iterator[Resource]:
+    for group, version, module, kinds in _KINDS:
+        for entry in kinds.split():
+            kind, plural, scope = entry.split(":")
+            yield Resource(group, version, kind, plural, scope == "ns", module)
+
+
+#: group, version, module, kinds as Kind:plural:scope
+_KINDS: tuple[tuple[str, str, str, str], ...] = (
+    ("", "v1", "pods", "Pod:pods:ns"),
+    ("", "v1", "nodes", "Node:nodes:cluster Namespace:namespaces:cluster Event:events:ns"),
+    ("", "v1", "config", "ConfigMap:configmaps:ns Secret:secrets:ns ServiceAccount:serviceaccounts:ns"),
+    ("", "v1", "services", "Service:services:ns"),
+    ("discovery.k8s.io", "v1", "services", "EndpointSlice:endpointslices:ns"),
+    ("", "v1", "storage", "PersistentVolume:persistentvolumes:cluster PersistentVolumeClaim:persistentvolumeclaims:ns"),
+    ("storage.k8s.io", "v1", "storage", "StorageClass:storageclasses:cluster"),
+    ("coordination.k8s.io", "v1", "coordination", "Lease:leases:ns"),
+    ("apps", "v1", "apps", "ControllerRevision:controllerrevisions:ns"),
+    ("policy", "v1", "apps", "PodDisruptionBudget:poddisruptionbudgets:ns"),
+    ("scheduling.k8s.io", "v1", "apps", "PriorityClass:priorityclasses:cluster"),
+    ("rbac.authorization.k8s.io", "v1", "rbac", "Role:roles:ns RoleBinding:rolebindings:ns"),
+    ("rbac.authorization.k8s.io", "v1", "rbac", "ClusterRole:clusterroles:cluster"),
+    ("rbac.authorization.k8s.io", "v1", "rbac", "ClusterRoleBinding:clusterrolebindings:cluster"),
+    ("authentication.k8s.io", "v1", "auth", "TokenReview:tokenreviews:cluster"),
+    ("authorization.k8s.io", "v1", "auth", "SubjectAccessReview:subjectaccessreviews:cluster"),
+    ("authorization.k8s.io", "v1", "auth", "SelfSubjectAccessReview:selfsubjectaccessreviews:cluster"),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "admission",
+        "MutatingWebhookConfiguration:mutatingwebhookconfigurations:cluster",
+    ),
+    (
+        "admissionregistration.k8s.io",
+        "v1",
+        "admission",
+        "ValidatingWebhookConfiguration:validatingwebhookconfigurations:cluster",
+    ),
+    ("apiextensions.k8s.io", "v1", "apiextensions", "CustomResourceDefinition:customresourcedefinitions:cluster"),
+    ("apiregistration.k8s.io", "v1", "apiextensions", "APIService:apiservices:cluster"),
+    ("kubevirt.io", "v1", "vm", "VirtualMachine:virtualmachines:ns"),
+    ("kubevirt.io", "v1", "vmi", "VirtualMachineInstance:virtualmachineinstances:ns"),
+    ("kubevirt.io", "v1", "migration", "VirtualMachineInstanceMigration:virtualmachineinstancemigrations:ns"),
+)
+
+RESOURCES: tuple[Resource, ...] = tuple(_table())
+_BY_KIND = {resource.kind: resource for resource in RESOURCES}
+
+
+def resource_of(cls: type[Any]) -> Resource:
+    """The resource that a struct stands for."""
+    resource = _BY_KIND.get(cls.__name__)
+    if resource is None:
+        raise LookupError(f"{cls.__name__} is not a kind that the registry knows")
+    return resource
+
+
+def resource_by_kind(kind: str) -> Resource:
+    """The resource of a kind, by the kind's name."""
+    resource = _BY_KIND.get(kind)
+    if resource is None:
+        raise LookupError(f"the registry knows no kind {kind}")
+    return resource
+
+
+def encode_object(obj: Any) -> bytes:
+    """The object as JSON; always says its apiVersion and kind, which omit_defaults would leave out."""
+    return msgspec.json.encode(plain_object(obj))
+
+
+def plain_object(obj: Any) -> dict[str, Any]:
+    """The object as a dict, with apiVersion and kind."""
+    plain: dict[str, Any] = to_plain(obj)
+    return {"apiVersion": obj.api_version, "kind": obj.kind, "metadata": plain.get("metadata", {}), **plain}
+
+
+def key_of(obj: Any) -> str:
+    """namespace/name, or name alone for what has no namespace: how caches and queues know an object."""
+    return key_for(obj.metadata.namespace, obj.metadata.name)
+
+
+def key_for(namespace: str, name: str) -> str:
+    return f"{namespace}/{name}" if namespace else name
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """The namespace and name of a key."""
+    namespace, _, name = key.rpartition("/")
+    return namespace, name
+
+
+def owner_reference(obj: Any, *, controller: bool = True) -> Any:
+    """A reference that makes `obj` the owner, as metadata.ownerReferences wants it."""
+    from virt_core.apis.meta import OwnerReference
+
+    return OwnerReference(
+        api_version=obj.api_version,
+        kind=obj.kind,
+        name=obj.metadata.name,
+        uid=obj.metadata.uid,
+        controller=controller,
+        block_owner_deletion=controller,
+    )

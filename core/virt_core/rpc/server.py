@@ -1,0 +1,103 @@
+"""gRPC servers on a unix socket or on TCP with mutual TLS, with a bounded number of threads and of waiting calls."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import grpc
+
+from virt_core.rpc.interceptor import FailureInterceptor, Interceptor
+from virt_core.rpc.tls import TlsFiles
+
+#: Adds a servicer to a server, e.g. `lambda server: add_LauncherServicer_to_server(servicer, server)`.
+Registration = Callable[[grpc.Server], object]
+Guard = Callable[[grpc.ServicerContext], object]
+
+MAX_MESSAGE_BYTES = 8 << 20
+
+_OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    # Peers may ping a quiet connection this often without being cut off.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 30000),
+    ("grpc.keepalive_timeout_ms", 10000),
+]
+
+
+class RpcServer:
+    """A started server. `run(stop)` is a thread body for the supervisor; `stop` is for everyone else."""
+
+    def __init__(self, server: grpc.Server, port: int, pool: ThreadPoolExecutor) -> None:
+        self._server = server
+        self._pool = pool
+        self.port = port
+
+    def run(self, stop: threading.Event, grace_s: float = 5.0) -> None:
+        stop.wait()
+        self.stop(grace_s)
+
+    def stop(self, grace_s: float = 5.0) -> bool:
+        """Refuses new calls at once and cancels the running ones after the grace. True: all of them ended."""
+        ended = bool(self._server.stop(grace_s).wait(grace_s + 1.0))
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return ended
+
+
+def serve_unix(
+    path: str,
+    handlers: Sequence[Registration],
+    *,
+    dir_fd: int | None = None,
+    workers: int = 8,
+    guard: Guard | None = None,
+    name: str = "rpc",
+    max_message_bytes: int = MAX_MESSAGE_BYTES,
+) -> RpcServer:
+    """Serves on a socket file. With `dir_fd` the path is relative to that open directory, which must stay open.
+
+    The kernel takes 107 bytes at most for such a path, which a Pod's directory exceeds; the way over the descriptor is
+    short, and nobody can swap the directory meanwhile.
+    """
+    address = path if dir_fd is None else f"/proc/self/fd/{dir_fd}/{path}"
+    server, pool = _make(workers, guard, name, max_message_bytes)
+    _register(server, handlers)
+    return _start(server, pool, server.add_insecure_port(f"unix:{address}"), path)
+
+
+def serve_tcp(
+    address: str,
+    handlers: Sequence[Registration],
+    tls: TlsFiles,
+    *,
+    workers: int = 32,
+    guard: Guard | None = None,
+    name: str = "rpc",
+) -> RpcServer:
+    """Serves on `host:port` with mutual TLS. Port 0: see `.port`."""
+    server, pool = _make(workers, guard, name)
+    _register(server, handlers)
+    return _start(server, pool, server.add_secure_port(address, tls.server_credentials()), address)
+
+
+def _make(
+    workers: int, guard: Guard | None, name: str, max_message_bytes: int = MAX_MESSAGE_BYTES
+) -> tuple[grpc.Server, ThreadPoolExecutor]:
+    options = [*_OPTIONS, ("grpc.max_receive_message_length", max_message_bytes)]
+    pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
+    interceptors: list[Interceptor] = [FailureInterceptor(guard)]
+    return grpc.server(pool, interceptors=interceptors, options=options, maximum_concurrent_rpcs=workers * 4), pool
+
+
+def _register(server: grpc.Server, handlers: Sequence[Registration]) -> None:
+    for handler in handlers:
+        handler(server)
+
+
+def _start(server: grpc.Server, pool: ThreadPoolExecutor, port: int, where: str) -> RpcServer:
+    if not port:
+        raise OSError(f"can not listen on {where}")
+    server.start()
+    return RpcServer(server, port, pool)

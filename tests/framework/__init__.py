@@ -1,0 +1,1 @@
+"""Helpers that all levels of tests share: `from framework.waiting import eventually`."""
