@@ -1,7 +1,8 @@
 """Writes the table of field names and types of the built-in Kubernetes kinds that virt-local serves.
 
 The source is the installed `kubernetes` client package; virt-local itself never imports it. One line is one type:
-`NAME field:TYPE field!:TYPE …`, where `!` marks a required field, `[]T` a list, `{}T` a map and `any` anything.
+`NAME field:TYPE field!:TYPE …`, where `!` marks a required field, `[]T` a list, `{}T` a map, `intstr` a number or a
+text and `any` anything.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ SCALARS = {
 }
 # The client calls quantities text; the API takes numbers too.
 QUANTITY_MAPS = {"limits", "requests", "capacity", "allocatable", "overhead", "allocatedResources", "hard", "used"}
+INT_OR_STRING = {"port", "targetPort", "minAvailable", "maxUnavailable"}
 QUANTITIES = {"sizeLimit", "divisor"}
 OUTPUT = Path(__file__).resolve().parent.parent / "local/virt_local/apiserver/schema/builtin_types.txt"
 
@@ -72,6 +74,8 @@ def type_code(name: str, text: str, found: set[str]) -> str:
         return "[]" + type_code("", match[1], found)
     if match := re.fullmatch(r"(?:Dict|dict)[\[(]str, (.*)[\])]", text):
         return "{}quantity" if name in QUANTITY_MAPS and match[1] == "str" else "{}" + type_code("", match[1], found)
+    if text == "object" and name in INT_OR_STRING:
+        return "intstr"
     if text in SCALARS:
         return "quantity" if name in QUANTITIES and text == "str" else SCALARS[text]
     found.add(text)

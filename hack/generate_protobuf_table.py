@@ -1,7 +1,7 @@
 """Writes the protobuf field numbers of the built-in kinds that typed Kubernetes clients send.
 
-Arguments: checkouts (work trees or bare repositories) of kubernetes/api and kubernetes/apimachinery. One line of the table
-is one message: `NAME field=NUMBER:TYPE …`, where `[]T` is repeated, `{}T` a map by text, and `^` marks a field whose
+Arguments: git directories of kubernetes/api and kubernetes/apimachinery. One line of the table is one message:
+`NAME field=NUMBER:TYPE …`, where `[]T` is repeated, `{}T` a map by text, and `^` marks a field whose
 content stands in its parent in JSON. Only needed again when a kind is added.
 """
 
@@ -60,7 +60,9 @@ def read(repo: str, path: str) -> str:
 
 
 def messages(api: str, machinery: str) -> dict[str, str]:
-    listed = subprocess.run(["git", "-C", api, "ls-tree", "-r", "--name-only", "HEAD"], capture_output=True, text=True)
+    listed = subprocess.run(
+        ["git", "-C", api, "ls-tree", "-r", "--name-only", "HEAD"], check=True, capture_output=True, text=True
+    )
     sources = {f"{m[1]}.": read(api, m[0]) for m in re.finditer(r"(\w+/v1)/generated\.proto", listed.stdout)}
     sources["meta/v1."] = read(machinery, "pkg/apis/meta/v1/generated.proto")
     return {prefix + m[1]: m[2] for prefix, text in sources.items() for m in MESSAGE.finditer(text)}

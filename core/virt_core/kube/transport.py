@@ -17,7 +17,10 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionErro
 from virt_core.kube.connect import Connection
 from virt_core.kube.errors import Unreachable, error_from
 from virt_core.runtime.clock import Clock, SystemClock
+from virt_core.runtime.logs import get_logger
 from virt_core.runtime.metrics import Counter
+
+log = get_logger(__name__)
 
 REQUESTS = Counter("virt_kube_requests_total", "Requests to the API server by method and answer.", ("method", "code"))
 
@@ -121,6 +124,7 @@ class Transport:
             REQUESTS.inc(request.method, "none")
             raise Unreachable(f"no answer from the API server {self.connection.server}: {_explain(error)}") from error
         REQUESTS.inc(request.method, str(response.status))
+        log.debug("request", method=request.method, path=request.path, query=request.query, status=response.status)
         return response
 
 

@@ -1,0 +1,101 @@
+"""setup, check and teardown: observe, compose, apply."""
+
+from __future__ import annotations
+
+from virt_core.apis.netplan import NetPlan, NetReport, NetReportInterface
+
+from virt_netsetup import apply, compose, observe
+from virt_netsetup.bindings.wiring import Wiring
+from virt_netsetup.dhcp import DhcpServers
+from virt_netsetup.model import NetsetupError, Record
+from virt_netsetup.state import State
+from virt_netsetup.steps import Sysctl, World, describe, name_of
+
+
+def setup(plan: NetPlan, world: World, state: State) -> NetReport:
+    """All interfaces or none: one that fails takes those before it down again."""
+    _forget_other_namespaces(world, state)
+    done: list[NetReportInterface] = []
+    fresh: list[str] = []
+    for position, interface in enumerate(plan.interfaces):
+        known = state.load(interface.pod_interface) is not None
+        try:
+            done.append(_setup_interface(plan, position, world, state))
+        except (NetsetupError, OSError) as error:
+            if not known and getattr(error, "undone", True):
+                state.remove(interface.pod_interface)
+            _take_back(fresh, world, state)
+            raise
+        if not known:
+            fresh.append(interface.pod_interface)
+    return NetReport(interfaces=done)
+
+
+def _forget_other_namespaces(world: World, state: State) -> None:
+    """What a former Pod of the same VMI left behind; its namespace is gone, or none of our business."""
+    for record in list(state.all()):
+        if record.namespace != world.namespace:
+            world.dhcp.stop(record.nic.name)
+            state.remove(record.nic.name)
+
+
+def _setup_interface(plan: NetPlan, position: int, world: World, state: State) -> NetReportInterface:
+    interface = plan.interfaces[position]
+    known = state.load(interface.pod_interface)
+    if known is not None and known.binding != interface.binding:
+        raise NetsetupError("binding", f"{interface.pod_interface} is already wired as {known.binding}", critical=True)
+    nic = known.nic if known is not None else observe.pod_nic(world.kernel, interface.pod_interface)
+    wiring = compose.setup(plan, interface, nic, position)
+    if known is None:
+        # Before the first change: whoever finds a half-made wiring can go on from here, or take it down.
+        sysctls = _present_sysctls(wiring, world)
+        state.save(Record(nic=nic, binding=interface.binding, namespace=world.namespace, sysctls=sysctls))
+    apply.apply(wiring.steps, world)
+    return wiring.report
+
+
+def _present_sysctls(wiring: Wiring, world: World) -> dict[str, str]:
+    """Those of links that we make ourselves do not exist yet, and go with them."""
+    own = wiring.report.bridge
+    names = [step.name for step in wiring.steps if isinstance(step, Sysctl) and f"/{own}/" not in step.name]
+    return {name: world.kernel.read_sysctl(name) for name in names}
+
+
+def _take_back(nics: list[str], world: World, state: State) -> None:
+    for name in reversed(nics):
+        record = state.load(name)
+        if record is not None:
+            apply.apply(compose.teardown(record), world)
+            state.remove(name)
+
+
+def check(plan: NetPlan, world: World, state: State) -> NetReport:
+    done = []
+    for position, interface in enumerate(plan.interfaces):
+        record = state.load(interface.pod_interface)
+        if record is None:
+            raise NetsetupError("check", f"{interface.pod_interface} was never set up")
+        wiring = compose.setup(plan, interface, record.nic, position)
+        missing = apply.first_missing(wiring.steps, world)
+        if missing is not None:
+            raise NetsetupError(
+                name_of(missing), f"{interface.pod_interface}: this is not in place: {describe(missing)}"
+            )
+        done.append(wiring.report)
+    return NetReport(interfaces=done)
+
+
+def teardown(world: World, state: State) -> NetReport:
+    _forget_other_namespaces(world, state)
+    for record in list(state.all()):
+        apply.apply(compose.teardown(record), world)
+        state.remove(record.nic.name)
+    return NetReport()
+
+
+def teardown_without_namespace(servers: DhcpServers, state: State) -> NetReport:
+    """The Pod is gone and its network with it: what may be left is a DHCP server and our records."""
+    for record in list(state.all()):
+        servers.stop(record.nic.name)
+        state.remove(record.nic.name)
+    return NetReport()

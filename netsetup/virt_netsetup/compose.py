@@ -1,0 +1,83 @@
+"""From a plan and the Pod's NIC to a list of steps and the report. Pure: it asks nobody and changes nothing."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+
+from virt_core.apis.netplan import BINDING_BRIDGE, BINDING_MASQUERADE, NetDhcpOptions, NetPlan, NetPlanInterface
+
+from virt_netsetup.bindings import bridge, masquerade
+from virt_netsetup.bindings.wiring import Wiring
+from virt_netsetup.model import NetsetupError, PodNic, Record
+from virt_netsetup.steps import Step
+
+_SETUP = {BINDING_MASQUERADE: masquerade.setup, BINDING_BRIDGE: bridge.setup}
+_TEARDOWN = {BINDING_MASQUERADE: masquerade.teardown, BINDING_BRIDGE: bridge.teardown}
+_NAME = re.compile(r"^[A-Za-z0-9._-]{1,63}$")
+_NIC_NAME = re.compile(r"^[A-Za-z0-9._-]{1,15}$")
+_DOMAIN = re.compile(r"^[A-Za-z0-9._-]{1,253}$")
+_MAC = re.compile(r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
+MAX_QUEUES = 256
+PRIVATE_OPTIONS = range(224, 255)
+
+
+def check_plan(plan: NetPlan) -> None:
+    """What the plan says ends up in command lines and file names."""
+    _demand(bool(_NAME.match(plan.vmi_uid)), "vmiUid", f"{plan.vmi_uid!r} is not a UID")
+    _demand(bool(plan.state_dir), "stateDir", "a directory is needed")
+    _demand(bool(plan.pod_pid or plan.netns_path), "podPid", "either podPid or netnsPath is needed")
+    for number, interface in enumerate(plan.interfaces):
+        _check_interface(f"interfaces[{number}]", interface)
+    names = [interface.pod_interface for interface in plan.interfaces]
+    _demand(len(set(names)) == len(names), "interfaces", "two guest NICs want the same Pod interface")
+
+
+def _check_interface(path: str, interface: NetPlanInterface) -> None:
+    _demand(interface.binding in _SETUP, f"{path}.binding", f"{interface.binding!r} is not a binding we know")
+    _demand(bool(_NIC_NAME.match(interface.pod_interface)), f"{path}.podInterface", "is not an interface name")
+    mac = interface.mac.lower()
+    _demand(not mac or bool(_MAC.match(mac)), f"{path}.mac", f"{interface.mac!r} is not a MAC address")
+    _demand(mac != masquerade.BRIDGE_MAC, f"{path}.mac", f"{mac} is taken by the bridge in the Pod")
+    _demand(1 <= max(interface.queues, 1) <= MAX_QUEUES, f"{path}.queues", f"at most {MAX_QUEUES} queues")
+    _demand(not interface.hostname or bool(_NAME.match(interface.hostname)), f"{path}.hostname", "is not a host name")
+    for domain in interface.search_domains:
+        _demand(bool(_DOMAIN.match(domain)), f"{path}.searchDomains", f"{domain!r} is not a domain")
+    for server in interface.dns_servers:
+        _demand(_is_address(server), f"{path}.dnsServers", f"{server!r} is not an IP address")
+    if interface.dhcp_options is not None:
+        _check_options(f"{path}.dhcpOptions", interface.dhcp_options)
+    for port in interface.ports:
+        _demand(0 < port.port < 65536, f"{path}.ports", f"{port.port} is not a port")
+        _demand(
+            port.protocol.upper() in ("TCP", "UDP", "SCTP"), f"{path}.ports", f"{port.protocol!r} is not a protocol"
+        )
+
+
+def _check_options(path: str, options: NetDhcpOptions) -> None:
+    for option in options.private_options:
+        _demand(option.option in PRIVATE_OPTIONS, f"{path}.privateOptions", f"{option.option} is not within 224 to 254")
+    for server in options.ntp_servers:
+        _demand(_is_address(server), f"{path}.ntpServers", f"{server!r} is not an IP address")
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text.split("%", maxsplit=1)[0])
+    except ValueError:
+        return False
+    return True
+
+
+def _demand(holds: bool, field: str, message: str) -> None:
+    if not holds:
+        raise NetsetupError(field, message, critical=True)
+
+
+def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int) -> Wiring:
+    return _SETUP[interface.binding](plan, interface, nic, position)
+
+
+def teardown(record: Record) -> list[Step]:
+    """From the record alone: by then the plan of the setup may be forgotten."""
+    return _TEARDOWN[record.binding](record)

@@ -1,0 +1,153 @@
+"""nftables through libnftables' JSON interface, by ctypes; by the `nft` program where the library is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import subprocess
+from typing import Any, Protocol
+
+import msgspec
+
+from virt_netsetup.model import NetsetupError, Value
+
+LIBRARY = "libnftables.so.1"
+OUTPUT_JSON = 1 << 4
+TIMEOUT_S = 10
+
+Command = dict[str, Any]
+
+
+class Chain(Value, frozen=True):
+    name: str
+    hook: str = ""
+    priority: int = 0
+
+
+class Table(Value, frozen=True):
+    """A whole table of NAT rules: (chain, expressions) in their order."""
+
+    family: str
+    name: str
+    chains: tuple[Chain, ...]
+    rules: tuple[tuple[str, list[dict[str, Any]]], ...]
+
+    @property
+    def marker(self) -> str:
+        """An empty chain whose name tells what the table was made from: the kernel itself remembers the version."""
+        chains = [(chain.name, chain.hook, chain.priority) for chain in self.chains]
+        content = msgspec.json.encode([chains, self.rules], order="deterministic")
+        return "version_" + hashlib.sha256(content).hexdigest()[:12]
+
+    def commands(self) -> list[Command]:
+        """One transaction that replaces whatever the table was before."""
+        return [
+            {"add": {"table": self._object()}},
+            {"delete": {"table": self._object()}},
+            {"add": {"table": self._object()}},
+            *({"add": {"chain": self._chain(chain)}} for chain in (*self.chains, Chain(self.marker))),
+            *({"add": {"rule": {**self._member(), "chain": chain, "expr": rule}}} for chain, rule in self.rules),
+        ]
+
+    def _object(self) -> dict[str, str]:
+        return {"family": self.family, "name": self.name}
+
+    def _member(self) -> dict[str, str]:
+        return {"family": self.family, "table": self.name}
+
+    def _chain(self, chain: Chain) -> dict[str, Any]:
+        described: dict[str, Any] = {**self._member(), "name": chain.name}
+        if chain.hook:
+            described |= {"type": "nat", "hook": chain.hook, "prio": chain.priority, "policy": "accept"}
+        return described
+
+
+class Runner(Protocol):
+    def run(self, commands: list[Command]) -> list[dict[str, Any]]: ...
+
+
+class Firewall:
+    """Tables of ours in this namespace."""
+
+    def __init__(self, runner: Runner | None = None) -> None:
+        self._runner = runner
+
+    def install(self, table: Table) -> None:
+        self._run(table.commands())
+
+    def remove(self, family: str, name: str) -> None:
+        self._run([{"delete": {"table": {"family": family, "name": name}}}])
+
+    def exists(self, family: str, name: str) -> bool:
+        listed = self._run([{"list": {"tables": {"family": family}}}])
+        return any(entry.get("table", {}).get("name") == name for entry in listed)
+
+    def has(self, table: Table) -> bool:
+        """Whether the table is there, in this version and with all its rules."""
+        if not self.exists(table.family, table.name):
+            return False
+        listed = self._run([{"list": {"table": {"family": table.family, "name": table.name}}}])
+        chains = {entry["chain"]["name"] for entry in listed if "chain" in entry}
+        rules = sum("rule" in entry for entry in listed)
+        return table.marker in chains and rules == len(table.rules)
+
+    def _run(self, commands: list[Command]) -> list[dict[str, Any]]:
+        if self._runner is None:
+            self._runner = open_runner()
+        return self._runner.run(commands)
+
+
+def open_runner() -> Runner:
+    try:
+        return LibraryRunner()
+    except OSError:
+        return ProgramRunner()
+
+
+class LibraryRunner:
+    """0.4 ms a transaction, where starting `nft` takes tens."""
+
+    def __init__(self) -> None:
+        library = ctypes.CDLL(LIBRARY)
+        library.nft_ctx_new.restype = ctypes.c_void_p
+        library.nft_ctx_new.argtypes = [ctypes.c_uint32]
+        library.nft_ctx_output_set_flags.argtypes = [ctypes.c_void_p, ctypes.c_uint]
+        library.nft_run_cmd_from_buffer.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
+        for name in ("nft_ctx_buffer_output", "nft_ctx_buffer_error"):
+            getattr(library, name).argtypes = [ctypes.c_void_p]
+        for name in ("nft_ctx_get_output_buffer", "nft_ctx_get_error_buffer"):
+            getattr(library, name).argtypes = [ctypes.c_void_p]
+            getattr(library, name).restype = ctypes.c_char_p
+        self._library = library
+        self._context = ctypes.c_void_p(library.nft_ctx_new(0))
+        library.nft_ctx_output_set_flags(self._context, OUTPUT_JSON)
+        library.nft_ctx_buffer_output(self._context)
+        library.nft_ctx_buffer_error(self._context)
+
+    def run(self, commands: list[Command]) -> list[dict[str, Any]]:
+        request = msgspec.json.encode({"nftables": commands})
+        failed = self._library.nft_run_cmd_from_buffer(self._context, request)
+        output = self._library.nft_ctx_get_output_buffer(self._context)
+        error = self._library.nft_ctx_get_error_buffer(self._context)
+        return _answer(failed, output.decode(), error.decode(errors="replace"))
+
+
+class ProgramRunner:
+    def run(self, commands: list[Command]) -> list[dict[str, Any]]:
+        request = msgspec.json.encode({"nftables": commands}).decode()
+        try:
+            done = subprocess.run(
+                ["nft", "-j", "-f", "-"], input=request, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            )
+        except FileNotFoundError as error:
+            raise NetsetupError("firewall", f"neither {LIBRARY} nor the nft program is installed", True) from error
+        except subprocess.TimeoutExpired as error:
+            raise NetsetupError("firewall", f"nft did not end within {TIMEOUT_S} s") from error
+        return _answer(done.returncode, done.stdout, done.stderr)
+
+
+def _answer(failed: int, output: str, error: str) -> list[dict[str, Any]]:
+    if failed:
+        raise NetsetupError("firewall", f"nftables refused the rules: {error.strip() or output.strip()}")
+    found: list[dict[str, Any]] = msgspec.json.decode(output)["nftables"] if output.strip() else []
+    return found

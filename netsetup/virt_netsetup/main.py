@@ -1,0 +1,74 @@
+"""The program: a NetPlan as JSON on standard input, a NetReport as JSON on standard output, exit code 0 or 1."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from virt_core.apis.base import decode, encode
+from virt_core.apis.netplan import NetPlan, NetReport, NetReportError
+
+from virt_netsetup import actions, compose
+from virt_netsetup.dhcp import Dnsmasq
+from virt_netsetup.firewall import Firewall
+from virt_netsetup.kernel import LinuxKernel
+from virt_netsetup.model import NetsetupError
+from virt_netsetup.process import CLONE_NEWNET, Placement, enter_namespace
+from virt_netsetup.state import State
+from virt_netsetup.steps import World
+
+USAGE = """usage: virt-netsetup < plan.json > report.json
+Wires a guest to its Pod's network. The plan's action is setup, check or teardown."""
+
+
+def run(plan: NetPlan) -> NetReport:
+    compose.check_plan(plan)
+    state = State(Path(plan.state_dir, plan.vmi_uid))
+    dhcp = Dnsmasq(state.directory, Placement(plan.pod_pid if os.path.exists(f"/proc/{plan.pod_pid}/ns/pid") else 0))
+    try:
+        enter_namespace(plan.netns_path or f"/proc/{plan.pod_pid}/ns/net", CLONE_NEWNET)
+    except OSError as error:
+        if plan.action == "teardown":
+            return actions.teardown_without_namespace(dhcp, state)
+        raise NetsetupError("netns", f"the Pod's network namespace cannot be entered: {error}") from error
+    namespace = os.stat("/proc/self/ns/net").st_ino
+    return _act(plan, World(LinuxKernel(), Firewall(), dhcp, namespace), state)
+
+
+def _act(plan: NetPlan, world: World, state: State) -> NetReport:
+    if plan.action == "teardown":
+        return actions.teardown(world, state)
+    if plan.action == "check":
+        return actions.check(plan, world, state)
+    return actions.setup(plan, world, state)
+
+
+def answer(request: bytes) -> NetReport:
+    """Every failure becomes an answer: the handler has no other way to learn of it."""
+    try:
+        return run(decode(request, NetPlan))
+    except NetsetupError as error:
+        return _failed(error.step, error.message, error.critical)
+    except ValueError as error:
+        return _failed("plan", str(error), True)
+    except OSError as error:
+        return _failed("kernel", str(error), False)
+
+
+def _failed(step: str, message: str, critical: bool) -> NetReport:
+    return NetReport(error=NetReportError(step=step, message=message, critical=critical))
+
+
+def main() -> int:
+    if len(sys.argv) > 1:
+        sys.stderr.write(USAGE + "\n")
+        return 0 if sys.argv[1] in ("-h", "--help") else 2
+    report = answer(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(encode(report) + b"\n")
+    sys.stdout.buffer.flush()
+    return 1 if report.error else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

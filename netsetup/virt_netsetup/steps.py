@@ -1,0 +1,122 @@
+"""The moves that a wiring is made of.
+
+Each step is a value that describes a state, not an act: it can tell whether the state is already there, bring it about,
+and name the step that leads back to what is there now. So a second run changes nothing, a run that was killed half-way
+is simply run again, and a failed one is undone step by step.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+from virt_netsetup.dhcp import DhcpServer, DhcpServers
+from virt_netsetup.firewall import Firewall, Table
+from virt_netsetup.kernel import Kernel
+from virt_netsetup.model import Address, Value
+
+
+class World(Value, frozen=True):
+    """What steps act upon."""
+
+    kernel: Kernel
+    firewall: Firewall
+    dhcp: DhcpServers
+    namespace: int = 0
+
+
+class Step(Protocol):
+    __struct_fields__: ClassVar[tuple[str, ...]]
+
+    def satisfied(self, world: World) -> bool: ...
+    def apply(self, world: World) -> None: ...
+    def inverse(self, world: World) -> Step: ...
+
+
+def name_of(step: Step) -> str:
+    return type(step).__name__
+
+
+def describe(step: Step) -> str:
+    """For messages: the step's name and its plain fields."""
+    fields = (getattr(step, name) for name in type(step).__struct_fields__)
+    return " ".join(
+        [name_of(step), *(str(value) for value in fields if isinstance(value, str | int | Address) and value)]
+    )
+
+
+class Nothing(Value, frozen=True):
+    def satisfied(self, world: World) -> bool:  # noqa: ARG002
+        return True
+
+    def apply(self, world: World) -> None:
+        """There is nothing to do."""
+
+    def inverse(self, world: World) -> Step:  # noqa: ARG002
+        return self
+
+
+class Sysctl(Value, frozen=True):
+    name: str
+    value: str
+
+    def satisfied(self, world: World) -> bool:
+        return world.kernel.read_sysctl(self.name) == self.value
+
+    def apply(self, world: World) -> None:
+        world.kernel.write_sysctl(self.name, self.value)
+
+    def inverse(self, world: World) -> Step:
+        return Sysctl(self.name, world.kernel.read_sysctl(self.name))
+
+
+class InstallTable(Value, frozen=True):
+    table: Table
+
+    def satisfied(self, world: World) -> bool:
+        return world.firewall.has(self.table)
+
+    def apply(self, world: World) -> None:
+        world.firewall.install(self.table)
+
+    def inverse(self, world: World) -> Step:  # noqa: ARG002
+        return RemoveTable(self.table.family, self.table.name)
+
+
+class RemoveTable(Value, frozen=True):
+    family: str
+    name: str
+
+    def satisfied(self, world: World) -> bool:
+        return not world.firewall.exists(self.family, self.name)
+
+    def apply(self, world: World) -> None:
+        world.firewall.remove(self.family, self.name)
+
+    def inverse(self, world: World) -> Step:  # noqa: ARG002
+        return Nothing()
+
+
+class StartDhcp(Value, frozen=True):
+    server: DhcpServer
+
+    def satisfied(self, world: World) -> bool:
+        return world.dhcp.runs(self.server)
+
+    def apply(self, world: World) -> None:
+        world.dhcp.start(self.server)
+
+    def inverse(self, world: World) -> Step:  # noqa: ARG002
+        return StopDhcp(self.server.name)
+
+
+class StopDhcp(Value, frozen=True):
+    name: str
+
+    def satisfied(self, world: World) -> bool:
+        return world.dhcp.pid_of(self.name) is None
+
+    def apply(self, world: World) -> None:
+        world.dhcp.stop(self.name)
+
+    def inverse(self, world: World) -> Step:  # noqa: ARG002
+        return Nothing()

@@ -1,0 +1,211 @@
+"""Real network namespaces for the tests: an outside, a Pod as a CNI plugin leaves it, and a guest on its bridge."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+POD_MAC = "0a:58:0a:63:00:05"
+GUEST_MAC = "02:11:22:33:44:55"
+MTU = 1400
+
+
+def run(*command: str, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
+    if check and done.returncode != 0:
+        raise AssertionError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
+    return done
+
+
+def namespaces() -> Iterator[str]:
+    """Unique names, gone at the end."""
+    tag = secrets.token_hex(3)
+    yield from (f"nst-{tag}-{role}" for role in ("out", "pod", "guest"))
+
+
+@dataclass
+class Lab:
+    """`families` says what the Pod's NIC has: 4, 6 or both."""
+
+    state: Path
+    families: str = "46"
+    names: list[str] = field(default_factory=lambda: list(namespaces()))
+    uid: str = field(default_factory=lambda: f"uid-{secrets.token_hex(4)}")
+    children: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def outside(self) -> str:
+        return self.names[0]
+
+    @property
+    def pod(self) -> str:
+        return self.names[1]
+
+    @property
+    def guest(self) -> str:
+        return self.names[2]
+
+    def __enter__(self) -> Lab:
+        for name in self.names:
+            run("ip", "netns", "add", name)
+        self.ip(self.outside, "link", "add", "to-pod", "type", "veth", "peer", "name", "eth0", "netns", self.pod)
+        self.ip(self.pod, "link", "set", "eth0", "address", POD_MAC, "mtu", str(MTU), "up")
+        self.ip(self.outside, "link", "set", "to-pod", "mtu", str(MTU), "up")
+        for name in self.names:
+            self.ip(name, "link", "set", "lo", "up")
+        self._addresses()
+        return self
+
+    def _addresses(self) -> None:
+        if "4" in self.families:
+            self.ip(self.outside, "addr", "add", "10.99.0.1/24", "dev", "to-pod")
+            self.ip(self.pod, "addr", "add", "10.99.0.5/24", "dev", "eth0")
+            self.ip(self.pod, "route", "add", "default", "via", "10.99.0.1")
+            self.ip(self.pod, "route", "add", "10.98.0.0/16", "via", "10.99.0.2")
+        if "6" in self.families:
+            self.ip(self.outside, "addr", "add", "fd99::1/64", "dev", "to-pod", "nodad")
+            self.ip(self.pod, "addr", "add", "fd99::5/64", "dev", "eth0", "nodad")
+            self.ip(self.pod, "-6", "route", "add", "default", "via", "fd99::1")
+
+    def __exit__(self, *_: object) -> None:
+        for child in self.children:
+            child.kill()
+            child.wait(timeout=10)
+            for stream in (child.stdin, child.stdout):
+                assert stream is not None
+                stream.close()
+        self.netsetup("teardown", [], check=False)
+        for name in self.names:
+            run("ip", "netns", "del", name, check=False)
+
+    def ip(self, namespace: str, *words: str, check: bool = True) -> str:
+        return run("ip", "-n", namespace, *words, check=check).stdout
+
+    def inside(self, namespace: str, *command: str, check: bool = True) -> str:
+        return run("ip", "netns", "exec", namespace, *command, check=check).stdout
+
+    def plan(self, action: str, interfaces: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
+        where = {"netnsPath": f"/run/netns/{self.pod}"} if "podPid" not in more else {}
+        return {
+            "vmiUid": self.uid,
+            "action": action,
+            "stateDir": str(self.state),
+            "interfaces": interfaces,
+            **where,
+            **more,
+        }
+
+    def netsetup(
+        self, action: str, interfaces: list[dict[str, Any]], check: bool = True, **more: Any
+    ) -> dict[str, Any]:
+        request = json.dumps(self.plan(action, interfaces, **more))
+        done = run(sys.executable, "-m", "virt_netsetup.main", check=False, input=request)
+        assert not done.stderr, done.stderr
+        report: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == (1 if "error" in report else 0)
+        assert not check or "error" not in report, report
+        return report
+
+    def snapshot(self) -> str:
+        """Everything that netsetup may touch, without counters, life times and carriers."""
+        links = json.loads(self.ip(self.pod, "-j", "-d", "link"))
+        shown = [{key: link.get(key) for key in ("ifname", "address", "mtu", "master", "linkinfo")} for link in links]
+        for link in shown:
+            (link["linkinfo"] or {}).pop("info_data", None)
+            ((link["linkinfo"] or {}).get("info_slave_data") or {}).clear()
+        parts = [
+            json.dumps(shown, indent=1),
+            self.ip(self.pod, "-o", "addr", "show", "scope", "global"),
+            self.ip(self.pod, "route"),
+            self.ip(self.pod, "-6", "route", "show", "default"),
+            self.inside(self.pod, "nft", "-s", "list", "ruleset"),
+            self.inside(self.pod, "cat", *SYSCTLS),
+        ]
+        return "\n".join(parts).replace(" linkdown", "")
+
+    def servers(self) -> list[int]:
+        """Processes of dnsmasq in the Pod's namespace."""
+        pids = run("ip", "netns", "pids", self.pod).stdout.split()
+        return [int(pid) for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == "dnsmasq"]
+
+    def plug_guest(self, bridge: str = "k6t-eth0", mac: str = GUEST_MAC) -> None:
+        """A guest without a machine: the end of a veth on the in-Pod bridge."""
+        self.ip(self.pod, "link", "add", "to-guest", "type", "veth", "peer", "name", "eth0", "netns", self.guest)
+        self.ip(self.guest, "link", "set", "eth0", "address", mac)
+        self.ip(self.pod, "link", "set", "to-guest", "master", bridge, "up")
+        self.ip(self.guest, "link", "set", "eth0", "up")
+
+    def lease(self, script: Path, check: bool = True) -> dict[str, str]:
+        """Asks for a DHCP lease as the guest; returns what the client was told."""
+        script.write_text(CLIENT_SCRIPT)
+        script.chmod(0o755)
+        told = script.with_suffix(".told")
+        command = ["busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "4", "-T", "1", "-s", str(script)]
+        options = [word for name in ("search", "mtu", "staticroutes", "ntpsrv") for word in ("-O", name)]
+        env = {**os.environ, "TOLD": str(told)}
+        run("ip", "netns", "exec", self.guest, *command, *options, check=check, env=env)
+        lines = told.read_text().splitlines() if told.exists() else []
+        return dict(line.split("=", 1) for line in lines)
+
+    def start(self, namespace: str, code: str, *prefix: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        """A Python program that prints a line once it is ready; it ends with the lab."""
+        command = ["ip", "netns", "exec", namespace, *prefix, sys.executable, "-c", code, *arguments]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.children.append(child)
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        return child
+
+    def listen(self, namespace: str, port: int, address: str) -> None:
+        """A server that says who asks."""
+        self.start(namespace, SERVER, arguments=(address, str(port)))
+
+    def connect(self, namespace: str, address: str, port: int) -> str:
+        """The peer address that the server saw, or nothing."""
+        return run(
+            "ip", "netns", "exec", namespace, sys.executable, "-c", CLIENT, address, str(port), check=False
+        ).stdout.strip()
+
+
+SYSCTLS = [
+    "/proc/sys/net/ipv4/ip_forward",
+    "/proc/sys/net/ipv6/conf/all/forwarding",
+    "/proc/sys/net/ipv4/conf/all/arp_ignore",
+]
+CLIENT_SCRIPT = """#!/bin/sh
+[ "$1" = bound ] || exit 0
+env | grep -E '^(ip|mask|subnet|router|dns|search|domain|mtu|staticroutes|hostname|lease|ntpsrv|opt[0-9]+)=' >"$TOLD"
+busybox ip addr add "$ip/$mask" dev "$interface"
+for gateway in $router; do busybox ip route add default via "$gateway" dev "$interface"; done
+[ -n "$mtu" ] && busybox ip link set "$interface" mtu "$mtu"
+exit 0
+"""
+SERVER = """
+import socket, sys
+kind = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+server = socket.create_server((sys.argv[1], int(sys.argv[2])), family=kind)
+print("ready", flush=True)
+while True:
+    connection, peer = server.accept()
+    connection.sendall(peer[0].encode())
+    connection.close()
+"""
+CLIENT = """
+import socket, sys
+print(socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=3).recv(100).decode())
+"""
+
+
+def eventually(holds: Any, within_s: float = 5.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.02)

@@ -1,0 +1,89 @@
+"""A real guest on the TAP that virt-netsetup made, opened as the launcher's user, without any privilege."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.functional.guest.machine import FILES, Machine, kernel_boot
+
+from .lab import GUEST_MAC, MTU, POD_MAC, Lab, eventually
+from .test_netsetup import interface
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.e2e,
+    pytest.mark.skipif(not FILES.is_dir(), reason="build the guest first: make guest"),
+]
+
+# Opens the TAP as uid 107 and becomes QEMU. Without effective capabilities only the TAP's owner may do that.
+AS_LAUNCHER = """
+import fcntl, os, struct, sys
+tun = os.open("/dev/net/tun", os.O_RDWR)
+os.setgroups([])
+os.setresgid(107, 107, 107)
+os.setresuid(107, 107, 107)
+fcntl.ioctl(tun, 0x400454CA, struct.pack("16sH22x", b"tap0", 0x0002 | 0x1000 | 0x4000))
+os.dup2(tun, 30, inheritable=True)
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    with Lab(tmp_path / "state") as made:
+        yield made
+
+
+def boot(lab: Lab, mac: str) -> Machine:
+    network = ["-netdev", "tap,id=net,fd=30", "-device", f"virtio-net-pci,netdev=net,mac={mac},romfile="]
+    prefix = ("ip", "netns", "exec", lab.pod, sys.executable, "-c", AS_LAUNCHER)
+    machine = Machine(*kernel_boot(), *network, prefix=prefix)
+    Path(machine.monitor).parent.chmod(0o777)
+    return machine
+
+
+def line(lab: Lab, namespace: str, address: str, port: int, text: str) -> str:
+    code = (
+        "import socket, sys; c = socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=5); "
+        "c.sendall(sys.argv[3].encode() + b'\\n'); print(c.makefile().readline(), end='')"
+    )
+    return lab.inside(namespace, sys.executable, "-c", code, address, str(port), text).strip()
+
+
+def test_masquerade(lab: Lab) -> None:
+    """Both families: addresses by DHCP and DHCPv6, the router by advertisement, NAT in both directions."""
+    lab.netsetup("setup", interface("masquerade"))
+    for address in ("0.0.0.0", "::"):
+        lab.listen(lab.outside, 9000, address)
+    with boot(lab, GUEST_MAC) as guest:
+        guest.wait_for("virtpod guest: address 10.0.2.2/24 on eth0")
+        guest.wait_for("virtpod guest: ready")
+        guest.wait_for("by DHCPv6", within_s=30)
+        assert guest.shell("hostname") == "vm1"
+        assert guest.shell("cat /sys/class/net/eth0/mtu") == str(MTU)
+        assert "search ns.svc.test svc.test" in guest.shell("cat /etc/resolv.conf")
+        assert "nameserver 10.96.0.10" in guest.shell("cat /etc/resolv.conf")
+        assert "nameserver fd96::a" in guest.shell("cat /etc/resolv.conf")
+        assert "fd10:0:2::2" in guest.shell("ip -6 addr show dev eth0")
+        assert line(lab, lab.outside, "10.99.0.5", 8080, "hello") == "vm1 hello"
+        assert line(lab, lab.outside, "fd99::5", 8080, "six") == "vm1 six"
+        assert line(lab, lab.pod, "127.0.0.1", 7, "loop") == "loop"
+        assert "10.99.0.5" in guest.shell("nc -w 3 10.99.0.1 9000; echo")
+        assert guest.shell("nc -w 3 fd99::1 9000; echo") == "fd99::5"
+
+
+def test_bridge(lab: Lab) -> None:
+    lab.netsetup("setup", interface("bridge", mac=""))
+    lab.listen(lab.outside, 9000, "0.0.0.0")
+    with boot(lab, POD_MAC) as guest:
+        guest.wait_for("virtpod guest: address 10.99.0.5/24 on eth0")
+        guest.wait_for("virtpod guest: ready")
+        assert "10.98.0.0/16 via 10.99.0.2" in guest.shell("ip route")
+        assert "default via 10.99.0.1" in guest.shell("ip route")
+        assert line(lab, lab.outside, "10.99.0.5", 8080, "hello") == "vm1 hello"
+        assert guest.shell("nc -w 3 10.99.0.1 9000; echo") == "10.99.0.5"
+        eventually(lambda: POD_MAC in lab.ip(lab.outside, "neigh", "show", "10.99.0.5"))

@@ -1,0 +1,186 @@
+"""What the bindings make of a Pod's NIC."""
+
+from __future__ import annotations
+
+import pytest
+from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetPort, NetReportInterface
+from virt_netsetup import compose, nat
+from virt_netsetup.bindings import bridge
+from virt_netsetup.firewall import Table
+from virt_netsetup.linksteps import AddAddress, AddLink, AddTap, SetMtu
+from virt_netsetup.model import Address, NetsetupError, PodNic, Route
+from virt_netsetup.nicsteps import TakeNic
+from virt_netsetup.steps import InstallTable, StartDhcp, Sysctl
+
+IPV4, IPV6 = Address(ip="10.99.0.5", prefix=24), Address(ip="fd99::5", prefix=64)
+DEFAULT = Route(destination="", gateway="10.99.0.1")
+
+
+def nic(*addresses: Address, routes: tuple[Route, ...] = (DEFAULT,), name: str = "eth0") -> PodNic:
+    return PodNic(index=2, name=name, mac="0a:58:0a:63:00:05", mtu=1450, addresses=addresses, routes=routes)
+
+
+def plan(**fields: object) -> NetPlan:
+    interface = NetPlanInterface(name="default", **fields)  # type: ignore[arg-type]
+    return NetPlan(vmi_uid="uid-1", pod_pid=1, state_dir="/state", interfaces=[interface])
+
+
+def wire(pod_nic: PodNic, **fields: object) -> tuple[list[object], NetReportInterface]:
+    wanted = plan(**fields)
+    wiring = compose.setup(wanted, wanted.interfaces[0], pod_nic, 0)
+    return list(wiring.steps), wiring.report
+
+
+def test_masquerade_makes_a_bridge_a_tap_rules_and_a_server() -> None:
+    steps, report = wire(nic(IPV4), binding="masquerade", queues=4)
+    assert AddLink("k6t-eth0", "bridge", "02:00:00:00:00:00", 1450) in steps
+    assert AddAddress("k6t-eth0", Address(ip="10.0.2.1", prefix=24)) in steps
+    assert AddTap("tap0", 107, 4) in steps
+    assert SetMtu("tap0", 1450) in steps
+    assert Sysctl("net/ipv4/ip_forward", "1") in steps
+    assert Sysctl("net/ipv4/conf/k6t-eth0/route_localnet", "1") in steps
+    assert isinstance(steps[-1], StartDhcp)
+    assert (report.guest_ips, report.pod_ips, report.gateway) == (["10.0.2.2"], ["10.99.0.5"], "10.0.2.1")
+
+
+def test_masquerade_sets_up_only_the_families_of_the_pod() -> None:
+    families = {
+        version: [
+            step.table.family
+            for step in wire(nic(*addresses), binding="masquerade")[0]
+            if isinstance(step, InstallTable)
+        ]
+        for version, addresses in {"4": (IPV4,), "6": (IPV6,), "46": (IPV4, IPV6)}.items()
+    }
+    assert families == {"4": ["ip"], "6": ["ip6"], "46": ["ip", "ip6"]}
+    link_local = Address(ip="fe80::1", prefix=64)
+    with pytest.raises(NetsetupError, match="no global address"):
+        wire(nic(link_local), binding="masquerade")
+
+
+def test_masquerade_takes_the_ranges_of_the_plan() -> None:
+    _, report = wire(
+        nic(IPV4, IPV6), binding="masquerade", vm_network_cidr="192.168.7.0/30", vm_ipv6_network_cidr="fd77::/126"
+    )
+    assert report.guest_ips == ["192.168.7.2", "fd77::2"]
+    assert (report.gateway, report.gateway_ipv6) == ("192.168.7.1", "fd77::1")
+
+
+@pytest.mark.parametrize(
+    ("field", "cidr", "message"),
+    [
+        ("vm_network_cidr", "10.0.2.0/31", "two host bits"),
+        ("vm_network_cidr", "fd10::/120", "not an IPv4 range"),
+        ("vm_ipv6_network_cidr", "fd10::/127", "two host bits"),
+        ("vm_network_cidr", "nonsense", "does not appear"),
+    ],
+)
+def test_masquerade_refuses_bad_ranges(field: str, cidr: str, message: str) -> None:
+    with pytest.raises(NetsetupError, match=message) as caught:
+        wire(nic(IPV4, IPV6), binding="masquerade", **{field: cidr})
+    assert caught.value.critical
+
+
+def test_router_advertisements_of_the_pod_network_survive_forwarding() -> None:
+    accepting = PodNic(index=2, name="eth0", mac="", mtu=1500, addresses=(IPV6,), accepts_ra=True)
+    step = Sysctl("net/ipv6/conf/eth0/accept_ra", "2")
+    assert step in wire(accepting, binding="masquerade")[0]
+    assert step not in wire(nic(IPV6), binding="masquerade")[0]
+
+
+def test_mac_is_kept_or_made_up_the_same_each_time() -> None:
+    assert wire(nic(IPV4), binding="masquerade", mac="02:AA:BB:CC:DD:EE")[1].mac == "02:aa:bb:cc:dd:ee"
+    made = wire(nic(IPV4), binding="masquerade")[1].mac
+    assert made == wire(nic(IPV4), binding="masquerade")[1].mac
+    assert made.startswith("02:")
+    assert wire(nic(IPV4), binding="bridge")[1].mac == "0a:58:0a:63:00:05"
+
+
+def test_bridge_moves_the_nic_and_leaves_a_holder() -> None:
+    steps, report = wire(nic(IPV4, IPV6), binding="bridge")
+    taken = next(step for step in steps if isinstance(step, TakeNic))
+    assert (taken.name, taken.bridge) == ("eth0-nic", "k6t-eth0")
+    assert taken.mac not in ("0a:58:0a:63:00:05", "02:00:00:00:00:00")
+    assert AddLink("eth0", "dummy", "0a:58:0a:63:00:05", 1450, "bridge") in steps
+    assert AddAddress("eth0", IPV4) in steps
+    assert AddAddress("k6t-eth0", Address(ip="169.254.75.10", prefix=32)) in steps
+    assert Sysctl("net/ipv4/conf/all/arp_ignore", "1") in steps
+    assert report.pod_ips == report.guest_ips == ["10.99.0.5", "fd99::5"]
+
+
+def test_bridge_without_ipv4_has_no_server() -> None:
+    steps, _ = wire(nic(IPV6, routes=()), binding="bridge")
+    assert not any(isinstance(step, StartDhcp | Sysctl) for step in steps)
+
+
+def test_bridge_hands_on_gateway_and_routes() -> None:
+    connected = Route(destination="10.99.0.0/24", protocol=2)
+    far = Route(destination="10.98.0.0/16", gateway="10.99.0.2")
+    on_link = Route(destination="169.254.1.1/32")
+    steps, report = wire(nic(IPV4, routes=(far, connected, on_link, DEFAULT)), binding="bridge")
+    server = next(step.server for step in steps if isinstance(step, StartDhcp))
+    assert (report.gateway, server.options.router) == ("10.99.0.1", "10.99.0.1")
+    assert server.options.routes == (("10.98.0.0/16", "10.99.0.2"), ("169.254.1.1/32", ""))
+    assert server.mac == "0a:58:0a:63:00:05"
+
+
+def test_bridge_without_default_route_takes_the_first_hop() -> None:
+    far = Route(destination="10.98.0.0/16", gateway="10.99.0.2")
+    assert bridge.gateway(nic(IPV4, routes=(far,))) == "10.99.0.2"
+    assert bridge.gateway(nic(IPV4, routes=())) == ""
+
+
+def rules_of(table: Table, chain: str) -> list[list[dict[str, object]]]:
+    return [rule for name, rule in table.rules if name == chain]
+
+
+NET = nat.GuestNet(4, "10.0.2.1", "10.0.2.2", 24)
+
+
+def test_all_ports_go_to_the_guest_by_default() -> None:
+    table = nat.table(nic(IPV4), NET, [])
+    assert rules_of(table, nat.PRE) == [[{"counter": None}, {"dnat": {"addr": "10.0.2.2"}}]]
+    assert len(rules_of(table, "output")) == len(rules_of(table, nat.POST)) == 1
+
+
+def test_listed_ports_only() -> None:
+    table = nat.table(nic(IPV4), NET, [NetPort(port=80), NetPort(port=53, protocol="UDP")])
+    first, second = rules_of(table, nat.PRE)
+    assert first[0] == {"match": {"op": "==", "left": {"payload": {"protocol": "tcp", "field": "dport"}}, "right": 80}}
+    assert second[0]["match"]["left"] == {"payload": {"protocol": "udp", "field": "dport"}}  # type: ignore[index]
+    assert table.marker != nat.table(nic(IPV4), NET, [NetPort(port=81)]).marker
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"binding": "slirp"}, "binding"),
+        ({"mac": "02:00:00:00:00:00"}, "mac"),
+        ({"mac": "nonsense"}, "mac"),
+        ({"pod_interface": "../eth0"}, "podInterface"),
+        ({"pod_interface": "a-name-that-is-too-long"}, "podInterface"),
+        ({"queues": 257}, "queues"),
+        ({"ports": [NetPort(port=0)]}, "ports"),
+        ({"ports": [NetPort(port=1, protocol="ICMP")]}, "ports"),
+        ({"hostname": "a\nb"}, "hostname"),
+        ({"search_domains": ["x,y"]}, "searchDomains"),
+        ({"dns_servers": ["not-an-ip"]}, "dnsServers"),
+    ],
+)
+def test_bad_plans_are_refused_by_field(change: dict[str, object], field: str) -> None:
+    with pytest.raises(NetsetupError) as caught:
+        compose.check_plan(plan(**{"binding": "masquerade", **change}))
+    assert caught.value.step == f"interfaces[0].{field}"
+    assert caught.value.critical
+
+
+def test_bad_plans_as_a_whole() -> None:
+    compose.check_plan(plan(binding="masquerade"))
+    with pytest.raises(NetsetupError, match="not a UID"):
+        compose.check_plan(NetPlan(vmi_uid="../x", pod_pid=1, state_dir="/s"))
+    with pytest.raises(NetsetupError, match="podPid or netnsPath"):
+        compose.check_plan(NetPlan(vmi_uid="x", state_dir="/s"))
+    twice = plan(binding="masquerade")
+    twice.interfaces.append(twice.interfaces[0])
+    with pytest.raises(NetsetupError, match="same Pod interface"):
+        compose.check_plan(twice)

@@ -1,0 +1,47 @@
+"""The program's two ends: standard input and standard output."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from virt_netsetup import main
+
+
+def call(request: bytes) -> tuple[int, dict[str, object]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "virt_netsetup.main"], input=request, capture_output=True, timeout=60, check=False
+    )
+    assert done.stderr == b""
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_nonsense_is_answered_with_the_field() -> None:
+    code, report = call(b'{"vmiUid": 7}')
+    assert code == 1
+    assert report["error"] == {"step": "plan", "message": "Expected `str`, got `int` - at `$.vmiUid`", "critical": True}
+
+
+def test_missing_namespace_is_an_error_for_setup_and_none_for_teardown(tmp_path: Path) -> None:
+    plan = {"vmiUid": "x", "stateDir": str(tmp_path), "netnsPath": str(tmp_path / "none")}
+    code, report = call(json.dumps(plan).encode())
+    assert code == 1
+    assert report["error"]["step"] == "netns"  # type: ignore[index]
+    code, report = call(json.dumps({**plan, "action": "teardown"}).encode())
+    assert (code, report) == (0, {})
+
+
+def test_heavy_libraries_stay_out() -> None:
+    """The whole run has to fit into 150 ms: what is imported counts."""
+    forbidden = ["asyncio", "pyroute2", "grpc", "structlog", "logging", "threading", "dataclasses_json", "urllib3"]
+    code = f"import sys, virt_netsetup.main; print([name for name in {forbidden} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() in ("[]", "['threading']"), done.stdout
+
+
+def test_failures_become_answers() -> None:
+    report = main.answer(b"{}")
+    assert report.error is not None
+    assert report.error.critical
