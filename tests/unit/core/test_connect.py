@@ -6,6 +6,7 @@ import base64
 import json
 import socket
 import ssl
+import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -134,8 +135,12 @@ def test_nothing_found_says_what_to_give() -> None:
 
 
 def test_the_usual_path_does_not_import_the_kubernetes_package(tmp_path: Path) -> None:
-    load_connection(write(tmp_path / "c", config({"token": "t"})))
-    assert "kubernetes" not in sys.modules
+    path = write(tmp_path / "c", config({"token": "t"}))
+    code = (
+        "import sys; from virt_core.kube.client import KubeClient; from virt_core.kube.connect import load_connection;"
+        f"KubeClient(load_connection({path!r})); assert 'kubernetes' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
 def test_an_exec_user_is_logged_in_by_the_kubernetes_package(tmp_path: Path) -> None:

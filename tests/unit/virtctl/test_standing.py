@@ -1,0 +1,223 @@
+"""One sentence for each situation, and the command that helps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from framework.machines import ALL, condition, event, facts, pod, upto, vm, vmi
+from virtctl.explain.facts import Facts
+from virtctl.explain.standing import standing
+from virtctl.explain.words import Standing, duration
+
+SCHEDULED = {"nodeName": "node1"}
+
+
+def says(found: Standing, *parts: str) -> None:
+    for part in parts:
+        assert part in found.sentence, found.sentence
+    assert found.sentence.endswith(".")
+    assert ".." not in found.sentence
+    assert found.next
+
+
+def test_running_with_address_and_time() -> None:
+    nics = [{"name": "default", "ipAddress": "10.1.2.3"}]
+    stamps = [{"phase": "Running", "phaseTransitionTimestamp": "2026-01-01T12:00:02Z"}]
+    status: dict[str, Any] = {**SCHEDULED, "interfaces": nics, "phaseTransitionTimestamps": stamps}
+    found = standing(facts(vmi("Running", ALL, **status), now=32))
+    says(found, "Running on node1 for 30 s", "1.55 s after it was accepted", "10.1.2.3")
+    assert found.next == "virtctl console guest -n default"
+    assert found.final
+    assert not found.failed
+
+
+def test_running_without_address_or_not_ready_says_so() -> None:
+    machine = vmi("Running", ALL, **SCHEDULED, conditions=[condition("Ready", "False", "X", "the probe fails")])
+    says(standing(facts(machine)), "no address", "not Ready: the probe fails")
+
+
+def test_paused() -> None:
+    paused = condition("Paused", "True", "PausedByUser", "VMI was paused by user", since=1)
+    found = standing(facts(vmi("Running", ALL, **SCHEDULED, conditions=[paused]), now=61))
+    says(found, "paused for 60 s: VMI was paused by user")
+    assert found.next.startswith("virtctl unpause vmi guest")
+
+
+def test_failed_repeats_the_reason_and_its_condition() -> None:
+    conditions = [
+        condition("Ready", "False", "GuestNotRunning", "Guest VM is not reported as running"),
+        condition("Synchronized", "False", "LauncherFailed", "QEMU was killed by signal 9 (SIGKILL)"),
+    ]
+    found = standing(facts(vmi("Failed", ALL, reason="LauncherFailed", conditions=conditions)))
+    says(found, "Failed (LauncherFailed): QEMU was killed by signal 9 (SIGKILL)")
+    assert found.failed
+    assert found.final
+
+
+def test_failed_falls_back_to_events_then_to_the_pod() -> None:
+    machine = vmi("Failed", reason="LauncherFailed")
+    says(standing(facts(machine, events=[event("VirtualMachineInstance", "SyncFailed", "no kernel")])), "no kernel")
+    ended = [{"name": "compute", "state": {"terminated": {"exitCode": 137, "reason": "OOMKilled"}}}]
+    found = standing(facts(machine, pods=[pod("Failed", containerStatuses=ended)]))
+    says(found, "container compute of its Pod virt-launcher-guest-abc exited with code 137 (OOMKilled)")
+    assert found.next == "kubectl logs virt-launcher-guest-abc -n default"
+    says(standing(facts(vmi("Failed"))), "Failed (no reason given)")
+
+
+def test_a_bad_spec_is_to_be_corrected() -> None:
+    found = standing(facts(vmi("Failed", reason="InvalidSpec"), pods=[pod()]))
+    assert found.next.startswith("kubectl delete vmi guest -n default")
+
+
+def test_succeeded() -> None:
+    assert standing(facts(vmi("Succeeded", ALL))).final
+
+
+def test_pending_names_what_kept_the_pod_from_being_created() -> None:
+    refused = condition("Synchronized", "False", "FailedCreate", 'pods is forbidden: exceeded quota "q".')
+    says(standing(facts(vmi("Pending", upto("accepted"), conditions=[refused]))), 'exceeded quota "q"', "without a Pod")
+
+
+def test_pending_knows_it_from_an_event_too() -> None:
+    note = event("VirtualMachineInstance", "FailedCreate", "admission webhook denied")
+    says(standing(facts(vmi("Pending", upto("accepted")), events=[note])), "FailedCreate: admission webhook denied")
+
+
+def test_pending_in_time_and_over_it() -> None:
+    machine = vmi("Pending", upto("accepted"))
+    says(standing(facts(machine, now=2)), "waiting 2.00 s for virt-controller to create the launcher Pod (limit 10 s)")
+    late = standing(facts(machine, now=40))
+    says(late, "which is 30 s over its limit of 10 s")
+    assert "virt-local logs virt-controller" in late.next
+
+
+def test_scheduling_unschedulable() -> None:
+    reason = "0/1 nodes are available: 1 Insufficient memory."
+    conditions = [condition("PodScheduled", "False", "Unschedulable", reason)]
+    found = standing(facts(vmi("Scheduling", upto("pod-created")), pods=[pod(node="", conditions=conditions)]))
+    says(found, "no node takes its Pod virt-launcher-guest-abc", "1 Insufficient memory")
+    assert found.next == "kubectl describe pod virt-launcher-guest-abc -n default"
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "CreateContainerConfigError"])
+def test_scheduling_container_trouble(reason: str) -> None:
+    waiting = {"name": "compute", "state": {"waiting": {"reason": reason, "message": "no such image x:v9"}}}
+    found = standing(facts(vmi("Scheduling", upto("pod-created")), pods=[pod(containerStatuses=[waiting])]))
+    says(found, f"on node1 can not start: container compute: {reason}: no such image x:v9")
+
+
+def test_scheduling_trouble_in_the_words_of_the_vmi_where_it_has_them() -> None:
+    """The controller repeats the node's cause with the path of the field that the user wrote."""
+    waiting = {"name": "compute", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}}
+    note = event("VirtualMachineInstance", "ErrImagePull", "the image of spec.volumes[0] can not be had: no such host")
+    machine, stuck = vmi("Scheduling", upto("pod-created")), [pod(containerStatuses=[waiting])]
+    found = standing(facts(machine, pods=stuck, events=[note]))
+    assert found.sentence == "It is Scheduling: the image of spec.volumes[0] can not be had: no such host."
+    unrelated = event("VirtualMachineInstance", "Odd", "something else")
+    says(standing(facts(machine, pods=stuck, events=[unrelated])), "ErrImagePull: no such host")
+
+
+def test_scheduling_trouble_that_only_events_know() -> None:
+    note = event("Pod", "FailedMount", "volume disk-0: image x:v9 not found")
+    creating = {"name": "compute", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    machine = vmi("Scheduling", upto("pod-created"))
+    says(standing(facts(machine, pods=[pod(containerStatuses=[creating])], events=[note])), "image x:v9 not found")
+
+
+def test_scheduling_without_trouble_waits_for_the_node() -> None:
+    found = standing(facts(vmi("Scheduling", upto("pod-created")), now=3, pods=[pod()]))
+    says(found, "the scheduler and the node to start the launcher Pod (limit 60 s)")
+    assert found.next.startswith("kubectl describe pod virt-launcher-guest-abc")
+
+
+def test_scheduling_and_the_pod_is_gone() -> None:
+    says(standing(facts(vmi("Scheduling", upto("pod-created")))), "its Pod has disappeared")
+    unreadable = facts(vmi("Scheduling", upto("pod-created")), unread=("Pods",))
+    says(standing(unreadable), "waiting")
+
+
+def test_scheduled_and_the_pod_died() -> None:
+    ended = [{"name": "compute", "state": {"terminated": {"exitCode": 1}}}]
+    found = standing(
+        facts(vmi("Scheduled", upto("handed-over"), **SCHEDULED), pods=[pod("Failed", containerStatuses=ended)])
+    )
+    says(found, "exited with code 1")
+
+
+def test_scheduled_names_the_missing_handoff_its_owner_and_the_excess() -> None:
+    machine = vmi("Scheduled", upto("handed-over"), **SCHEDULED)
+    found = standing(facts(machine, now=45.65, pods=[pod("Running")]))
+    says(
+        found,
+        "Scheduled on node1, waiting 45 s for virt-netsetup to wire the Pod's network",
+        "15 s over its limit of 30 s",
+    )
+    assert "virt-handler" in found.next
+
+
+def test_scheduled_repeats_what_the_handler_reports() -> None:
+    broken = condition("Synchronized", "False", "NetworkSetupFailed", "nft: no such table")
+    machine = vmi("Scheduled", upto("handed-over"), **SCHEDULED, conditions=[broken])
+    says(standing(facts(machine, pods=[pod("Running")])), "virt-handler reports: nft: no such table")
+
+
+def test_scheduled_believes_only_events_since_the_handover() -> None:
+    machine = vmi("Scheduled", {**upto("handed-over"), "handed-over": 50.0}, **SCHEDULED)
+    old = event("VirtualMachineInstance", "FailedCreate", "old story", 1)
+    new = event("VirtualMachineInstance", "SyncFailed", "no space left on device", 55)
+    assert "old story" not in standing(facts(machine, now=60, pods=[pod("Running")], events=[old])).sentence
+    says(standing(facts(machine, now=60, pods=[pod("Running")], events=[old, new])), "no space left on device")
+
+
+def test_deleting() -> None:
+    machine = vmi("Running", ALL, **SCHEDULED)
+    machine.metadata.deletion_timestamp = "2026-01-01T12:00:10Z"
+    machine.metadata.finalizers = ["f1"]
+    says(standing(facts(machine, now=25, pods=[pod("Running")])), "being deleted for 15 s", "30 s to shut down")
+    says(standing(facts(machine, now=25)), "must take off f1")
+
+
+def test_unknown_node() -> None:
+    says(standing(facts(vmi("Unknown", ALL, **SCHEDULED))), "node1 does not answer")
+
+
+def test_a_phase_of_a_newer_server() -> None:
+    says(standing(facts(vmi("Dreaming", ALL))), "Its phase is Dreaming")
+
+
+def test_vm_that_is_stopped_failing_or_about_to_start() -> None:
+    stopped = standing(facts(None, vm=vm(runStrategy="Halted")))
+    says(stopped, "runStrategy is Halted")
+    assert "kubectl patch vm guest -n default" in stopped.next
+    says(standing(facts(None, vm=vm(running=False))), "runStrategy is Halted")
+    says(standing(facts(None, vm=vm(runStrategy="Always"))), "virt-controller should make one")
+    failing = vm(runStrategy="Always")
+    from virt_core.apis.meta import Condition
+
+    failing.status.conditions = [Condition(type="Failure", status="True", message="quota")]
+    found = standing(facts(None, vm=failing))
+    says(found, "quota")
+    assert found.failed
+
+
+def test_the_newest_pod_counts() -> None:
+    old, new = pod("Running"), pod("Pending")
+    old.metadata.creation_timestamp, new.metadata.creation_timestamp = "2026-01-01T12:00:00Z", "2026-01-01T12:00:09Z"
+    assert Facts("default", "guest", facts(None).now, pods=[new, old]).pod is new
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0.00 s"),
+        (0.424, "0.42 s"),
+        (12.4, "12 s"),
+        (119, "119 s"),
+        (300, "5 min"),
+        (10800, "3 h"),
+        (200000, "2 d"),
+    ],
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -1,0 +1,1 @@
+"""`virtctl console`: a terminal on the guest's first serial port."""

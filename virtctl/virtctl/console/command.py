@@ -1,0 +1,69 @@
+"""Waits until the guest has a console, then joins it with the terminal."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from virtctl.options import Settings, connection_options
+from virtctl.targets import VMI, parse_target, subresource_path
+
+if TYPE_CHECKING:
+    from virtctl.console.stream import Stream
+    from virtctl.session import Session
+
+_RETRY_S = 1.0
+#: virt-api says 400 while the guest is not running yet, the API server 503 while virt-api is restarted.
+_RETRY_ON = (400, 503)
+
+
+@click.command("console")
+@click.argument("target", nargs=-1, required=True, metavar="[vmi] NAME")
+@click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait for the guest.")
+@connection_options
+@click.pass_obj
+def command(settings: Settings, target: tuple[str, ...], minutes: float) -> None:
+    """Connects to the serial console of a VMI. ^] leaves.
+
+    Only one can hold the console: a new connection ends the previous one. A serial line knows no window size. After
+    changing the size of your terminal, type `resize`, or `stty rows ROWS columns COLUMNS`, in the guest.
+    """
+    from virtctl.console.terminal import Ended, join
+    from virtctl.session import session
+
+    wanted = parse_target(target, VMI)
+    with session(settings) as cluster:
+        stream = connect(cluster, wanted.name, minutes * 60)
+        click.echo(f"Connected to the console of {wanted.name}. Press ^] to leave.", err=True)
+        ended = join(stream)
+    if ended is Ended.LOST:
+        raise click.ClickException(
+            f"the console of {wanted.name} closed: {stream.reason or 'the connection was lost'}; "
+            f"see `virtctl explain vmi {wanted.name}`"
+        )
+    if ended is Ended.CLOSED:
+        click.echo(f"The console of {wanted.name} closed: the guest has ended, or somebody else took over.", err=True)
+
+
+def connect(cluster: Session, name: str, timeout_s: float) -> Stream:
+    """Tries once a second while the guest is on its way. Raises ClickException with the server's own reason."""
+    from virtctl.console.stream import HandshakeRefused, Stream
+    from virtctl.progress import Progress
+
+    path = subresource_path(cluster.namespace, name, "console")
+    deadline = time.monotonic() + timeout_s
+    with Progress(sys.stderr) as progress:
+        while True:
+            try:
+                return Stream(cluster.connection, path)
+            except HandshakeRefused as refused:
+                if refused.status not in _RETRY_ON:
+                    raise click.ClickException(refused.message) from refused
+                if time.monotonic() >= deadline:
+                    message = f"no console of {name} within {timeout_s / 60:g} minutes: {refused.message}"
+                    raise click.ClickException(message) from refused
+                progress.update(f"waiting for the console of {name}: {refused.message}")
+            time.sleep(_RETRY_S)

@@ -1,0 +1,76 @@
+"""`virtctl explain vm|vmi NAME`."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from virtctl.options import Settings, connection_options
+from virtctl.targets import VM, VMI, Target, parse_target
+
+if TYPE_CHECKING:
+    from virtctl.explain.facts import Facts
+    from virtctl.session import Session
+
+_POLL_S = 0.5
+
+
+@click.command("explain")
+@click.argument("target", nargs=-1, required=True, metavar="(vm|vmi) NAME")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Form of the answer.")
+@click.option("--wait", is_flag=True, help="Wait until it runs or has ended; exit code 1 unless it runs.")
+@click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait, with --wait.")
+@connection_options
+@click.pass_obj
+def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool, minutes: float) -> None:
+    """Says in one sentence where a machine stands and why, and what to type next.
+
+    The table has every handoff of its start: whose it is, when it was done, how long it took.
+    """
+    from virtctl.explain.render import as_document, as_text, explanation
+    from virtctl.session import session
+
+    wanted = parse_target(target, VMI)
+    with session(settings) as cluster:
+        facts = wait_for_end(cluster, wanted, minutes * 60) if wait else read(cluster, wanted)
+    found = explanation(facts)
+    click.echo(as_text(found) if output == "text" else as_document(found, output), nl=False)
+    if wait and facts.phase != "Running":
+        click.get_current_context().exit(1)
+
+
+def read(cluster: Session, target: Target) -> Facts:
+    from virt_core.kube.errors import NotFound
+
+    from virtctl.explain.facts import gather
+
+    try:
+        return gather(cluster.client, cluster.namespace, target.name, with_vm=target.kind == VM)
+    except NotFound as error:
+        raise click.ClickException(
+            f"{target.kind} {cluster.namespace}/{target.name} does not exist; "
+            f"see `kubectl get {target.kind} -n {cluster.namespace}`"
+        ) from error
+
+
+def wait_for_end(cluster: Session, target: Target, timeout_s: float) -> Facts:
+    """Shows where it stands until it runs, has ended, or the time is over."""
+    from virtctl.explain.standing import standing
+    from virtctl.progress import Progress
+
+    deadline = time.monotonic() + timeout_s
+    with Progress() as progress:
+        while True:
+            facts = read(cluster, target)
+            stands = standing(facts)
+            if stands.final or time.monotonic() >= deadline:
+                return facts
+            progress.update(_stable(stands.sentence, progress.live))
+            time.sleep(_POLL_S)
+
+
+def _stable(sentence: str, live: bool) -> str:
+    """When piped, a line for each change: without the seconds that change every time."""
+    return sentence if live else sentence.partition(", waiting ")[0].rstrip(".")

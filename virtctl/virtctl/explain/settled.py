@@ -1,0 +1,134 @@
+"""Situations in which nothing more happens by itself: it runs, it has ended, it goes, or nobody wants it yet."""
+
+from __future__ import annotations
+
+from virt_core.apis import names
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.conditions import get_condition
+from virt_core.runtime.clock import parse_rfc3339
+
+from virtctl.explain.evidence import last_warning, pod_end
+from virtctl.explain.facts import Facts
+from virtctl.explain.timeline import timeline
+from virtctl.explain.words import Standing, describe, duration, held_for, logs, text_of
+
+
+def without_vmi(facts: Facts) -> Standing | None:
+    if facts.vmi is not None or facts.vm is None:
+        return None
+    vm = facts.vm
+    failure = get_condition(vm.status.conditions, "Failure")
+    if failure is not None and failure.status == names.TRUE:
+        return Standing(f"It has no running instance: {text_of(failure)}.", describe(facts), final=True, failed=True)
+    strategy = vm.spec.run_strategy or ("Always" if vm.spec.running else "Halted")
+    start = (
+        f'kubectl patch vm {facts.name} -n {facts.namespace} --type merge -p \'{{"spec":{{"runStrategy":"Always"}}}}\''
+    )
+    if strategy in ("Halted", "Manual"):
+        return Standing(f"It is stopped, since its runStrategy is {strategy}.", start, final=True)
+    return Standing(
+        f"It has no instance yet, and its runStrategy is {strategy}: virt-controller should make one.",
+        logs("virt-controller"),
+    )
+
+
+def deleting(facts: Facts) -> Standing | None:
+    vmi = facts.vmi
+    if vmi is None or not vmi.metadata.deletion_timestamp:
+        return None
+    since = duration((facts.now - parse_rfc3339(vmi.metadata.deletion_timestamp)).total_seconds())
+    if facts.pod is not None:
+        grace = vmi.spec.termination_grace_period_seconds
+        limit = names.DEFAULT_GRACE_PERIOD_S if grace is None else grace
+        why = f"the guest has {limit} s to shut down, and its Pod {facts.pod.metadata.name} is still there"
+    else:
+        why = (
+            f"its Pod is gone, and virt-controller must take off {', '.join(vmi.metadata.finalizers) or 'nothing more'}"
+        )
+    return Standing(f"It is being deleted for {since}: {why}.", f"kubectl get vmi,pod -n {facts.namespace} -w")
+
+
+def failed(facts: Facts) -> Standing | None:
+    if facts.phase != names.PHASE_FAILED or facts.vmi is None:
+        return None
+    message = failure_message(facts.vmi)
+    if not message and (warning := last_warning(facts)) is not None:
+        message = warning.message
+    if not message and facts.pod is not None:
+        message = pod_end(facts.pod)
+    reason = facts.vmi.status.reason or "no reason given"
+    tail = f": {message.rstrip('.')}" if message else ""
+    return Standing(f"It Failed ({reason}){tail}.", _after_failure(facts, reason), final=True, failed=True)
+
+
+def _after_failure(facts: Facts, reason: str) -> str:
+    if reason == names.FAILED_INVALID_SPEC:
+        return f"kubectl delete vmi {facts.name} -n {facts.namespace}   (then apply the corrected manifest)"
+    return f"kubectl logs {facts.pod.metadata.name} -n {facts.namespace}" if facts.pod else describe(facts)
+
+
+def failure_message(vmi: VirtualMachineInstance) -> str:
+    """The sentence that goes with status.reason: the condition with that reason first, then the usual bearers."""
+    conditions = vmi.status.conditions
+    for condition in conditions:
+        if vmi.status.reason and condition.reason == vmi.status.reason and condition.message:
+            return condition.message
+    for kind in ("Failed", names.CONDITION_SYNCHRONIZED, names.CONDITION_READY):
+        bearer = get_condition(conditions, kind)
+        if bearer is not None and bearer.message and (bearer.status == names.FALSE or kind == "Failed"):
+            return bearer.message
+    return ""
+
+
+def succeeded(facts: Facts) -> Standing | None:
+    if facts.phase != names.PHASE_SUCCEEDED:
+        return None
+    return Standing(
+        "The guest shut down, and it Succeeded.", f"kubectl delete vmi {facts.name} -n {facts.namespace}", final=True
+    )
+
+
+def paused(facts: Facts) -> Standing | None:
+    if facts.vmi is None or facts.phase != names.PHASE_RUNNING:
+        return None
+    paused = get_condition(facts.vmi.status.conditions, names.CONDITION_PAUSED)
+    if paused is None or paused.status != names.TRUE:
+        return None
+    since = held_for(paused.last_transition_time, facts.now)
+    why = paused.message or paused.reason
+    return Standing(
+        f"It is Running on {facts.vmi.status.node_name} but paused{since}{': ' + why.rstrip('.') if why else ''}.",
+        f"virtctl unpause vmi {facts.name} -n {facts.namespace}",
+        final=True,
+    )
+
+
+def running(facts: Facts) -> Standing | None:
+    vmi = facts.vmi
+    if vmi is None or facts.phase != names.PHASE_RUNNING:
+        return None
+    steps = timeline(vmi, facts.now)
+    took = max((step.at_s for step in steps if step.at_s is not None), default=None)
+    since = held_for(_phase_time(vmi, names.PHASE_RUNNING), facts.now)
+    after = f", {duration(took)} after it was accepted" if took else ""
+    address = next((nic.ip_address for nic in vmi.status.interfaces if nic.ip_address), "")
+    where = f"; its address is {address}" if address else "; it has no address (yet)"
+    ready = get_condition(vmi.status.conditions, names.CONDITION_READY)
+    doubt = f", but it is not Ready: {text_of(ready)}" if ready is not None and ready.status != names.TRUE else ""
+    return Standing(
+        f"It is Running on {vmi.status.node_name}{since}{after}{where}{doubt}.",
+        f"virtctl console {facts.name} -n {facts.namespace}",
+        final=True,
+    )
+
+
+def _phase_time(vmi: VirtualMachineInstance, phase: str) -> str | None:
+    stamps = vmi.status.phase_transition_timestamps
+    return next((s.phase_transition_timestamp for s in reversed(stamps) if s.phase == phase), None)
+
+
+def unknown(facts: Facts) -> Standing | None:
+    if facts.phase != names.PHASE_UNKNOWN or facts.vmi is None:
+        return None
+    node = facts.vmi.status.node_name
+    return Standing(f"Nobody knows: its node {node} does not answer.", f"kubectl describe node {node}")
