@@ -1,0 +1,92 @@
+"""The mutating webhook of VMIs: defaults on create; nobody but us changes a status on update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from virt_core.apis import names
+from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.base import to_plain
+from virt_core.apis.handoffs import ACCEPTED
+from virt_core.apis.vmi import VirtualMachineInstanceSpec
+from virt_core.apis.vmistatus import (
+    CPUTopology,
+    Handoff,
+    MemoryStatus,
+    VirtualMachineInstancePhaseTransitionTimestamp,
+    VirtualMachineInstanceStatus,
+)
+from virt_core.runtime.clock import Clock, rfc3339, rfc3339_micro
+
+from virt_api.admission.defaults import apply_defaults
+from virt_api.admission.objects import document_of, read_spec, user_of
+from virt_api.config import ClusterConfig
+
+PatchOps = list[dict[str, Any]]
+
+_PCI_TOPOLOGY_ARCHITECTURES = frozenset({"", "amd64", "arm64"})
+
+
+class VMIMutator:
+    def __init__(self, config: ClusterConfig, clock: Clock, trusted_users: frozenset[str]) -> None:
+        self._config, self._clock, self._trusted = config, clock, trusted_users
+
+    def __call__(self, request: AdmissionRequest) -> PatchOps:
+        """The patch. Raises Refused when the object is not even well formed."""
+        if request.operation == "CREATE":
+            return self.create(document_of(request.object))
+        return self.update(document_of(request.object), document_of(request.old_object), user_of(request))
+
+    def create(self, document: dict[str, Any]) -> PatchOps:
+        spec = read_spec(document)
+        apply_defaults(spec, self._config)
+        return [
+            {"op": "add", "path": "/metadata", "value": _metadata(document, spec)},
+            {"op": "add", "path": "/spec", "value": to_plain(spec)},
+            {"op": "add", "path": "/status", "value": to_plain(self._status(spec))},
+        ]
+
+    def update(self, new: dict[str, Any], old: dict[str, Any], user: str) -> PatchOps:
+        """A user's change of the status is quietly undone, so that `kubectl replace` and `edit` still work."""
+        if user in self._trusted or new.get("status") == old.get("status"):
+            return []
+        if "status" not in old:
+            return [{"op": "remove", "path": "/status"}]
+        return [{"op": "add", "path": "/status", "value": old["status"]}]
+
+    def _status(self, spec: VirtualMachineInstanceSpec) -> VirtualMachineInstanceStatus:
+        now = self._clock.now()
+        guest = spec.domain.memory.guest if spec.domain.memory else None
+        cpu = spec.domain.cpu
+        began = VirtualMachineInstancePhaseTransitionTimestamp(
+            phase=names.PHASE_PENDING, phase_transition_timestamp=rfc3339(now)
+        )
+        return VirtualMachineInstanceStatus(
+            phase=names.PHASE_PENDING,
+            phase_transition_timestamps=[began],
+            handoffs=[Handoff(name=ACCEPTED.name, owner=ACCEPTED.owner, time=rfc3339_micro(now))],
+            runtime_user=names.LAUNCHER_UID,
+            current_cpu_topology=CPUTopology(cores=cpu.cores, sockets=cpu.sockets, threads=cpu.threads)
+            if cpu
+            else None,
+            memory=MemoryStatus(guest_at_boot=guest, guest_current=guest, guest_requested=guest) if guest else None,
+        )
+
+
+def _metadata(document: dict[str, Any], spec: VirtualMachineInstanceSpec) -> dict[str, Any]:
+    metadata = dict(document.get("metadata") or {})
+    finalizers = list(metadata.get("finalizers") or [])
+    if names.FINALIZER_VMI not in finalizers:
+        finalizers.append(names.FINALIZER_VMI)
+    metadata["finalizers"] = finalizers
+    annotations = dict(metadata.get("annotations") or {})
+    if _has_pci_topology(spec):
+        annotations.setdefault(names.ANNOTATION_PCI_TOPOLOGY_VERSION, names.PCI_TOPOLOGY_V3)
+    if annotations:
+        metadata["annotations"] = annotations
+    return metadata
+
+
+def _has_pci_topology(spec: VirtualMachineInstanceSpec) -> bool:
+    machine = spec.domain.machine.type if spec.domain.machine else ""
+    return spec.architecture in _PCI_TOPOLOGY_ARCHITECTURES and ("q35" in machine or machine.startswith("virt"))

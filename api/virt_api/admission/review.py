@@ -1,0 +1,75 @@
+"""AdmissionReview in, AdmissionReview out."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from virt_core.apis.admission import AdmissionRequest, AdmissionResponse, AdmissionReview
+from virt_core.apis.base import decode
+from virt_core.apis.meta import Status, StatusCause, StatusDetails
+from virt_core.runtime.logs import get_logger
+from virt_core.runtime.metrics import Counter
+
+from virt_api.admission.causes import Cause, Refused
+
+log = get_logger(__name__)
+
+#: Returns a JSON patch, or nothing. Raises Refused.
+Admitter = Callable[[AdmissionRequest], list[dict[str, Any]] | None]
+
+MAX_CAUSES = 10
+REVIEWS = Counter("virt_api_admission_reviews_total", "Admission reviews by path and verdict", ("path", "verdict"))
+
+
+class BadReview(ValueError):
+    """The body is no AdmissionReview."""
+
+
+def answer(body: bytes, admit: Admitter, path: str = "") -> bytes:
+    """The response to one review. Raises BadReview."""
+    request = _request(body)
+    try:
+        patch = admit(request)
+    except Refused as refused:
+        REVIEWS.inc(path, "refused")
+        log.info("refused", kind=request.kind.kind, namespace=request.namespace, name=request.name, error=str(refused))
+        return _encode(AdmissionResponse(uid=request.uid, allowed=False, status=refusal(request, refused.causes)))
+    REVIEWS.inc(path, "allowed")
+    response = AdmissionResponse(uid=request.uid, allowed=True)
+    if patch:
+        response.patch_type = "JSONPatch"
+        response.patch = base64.b64encode(msgspec.json.encode(patch)).decode()
+    return _encode(response)
+
+
+def _request(body: bytes) -> AdmissionRequest:
+    try:
+        review = decode(body, AdmissionReview)
+    except msgspec.MsgspecError as error:
+        raise BadReview(f"not an AdmissionReview: {error}") from error
+    if review.request is None:
+        raise BadReview("the AdmissionReview has no request")
+    return review.request
+
+
+def refusal(request: AdmissionRequest, causes: list[Cause]) -> Status:
+    """422 with the causes; the message carries them too, for clients that show nothing else."""
+    message = ", ".join(f"{cause.field}: {cause.message}" for cause in causes[:MAX_CAUSES])
+    if len(causes) > MAX_CAUSES:
+        message += f", and {len(causes) - MAX_CAUSES} more validation errors"
+    details = StatusDetails(
+        name=request.name,
+        group=request.kind.group,
+        kind=request.kind.kind,
+        causes=[StatusCause(reason=c.type, message=c.message, field=c.field) for c in causes[:MAX_CAUSES]],
+    )
+    return Status(status="Failure", reason="Invalid", code=422, message=message, details=details)
+
+
+def _encode(response: AdmissionResponse) -> bytes:
+    review = AdmissionReview(response=response)
+    plain = msgspec.to_builtins(review)
+    return msgspec.json.encode({"apiVersion": review.api_version, "kind": review.kind, **plain})

@@ -1,0 +1,108 @@
+"""Rules about the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from virt_core.apis.domain import CPU
+from virt_core.apis.quantity import Quantity, parse_quantity
+
+from virt_api.admission.causes import Cause, invalid, not_supported, one_of, required
+from virt_api.admission.rules.base import Check
+
+FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
+
+
+def vcpu_count(check: Check) -> Iterator[Cause]:
+    cpu = check.spec.domain.cpu
+    count = _vcpus(cpu)
+    if count > check.config.max_guest_vcpus:
+        yield invalid(
+            f"{check.domain}.cpu", f"{count} vCPUs are more than the {check.config.max_guest_vcpus} of a machine"
+        )
+
+
+def sockets(check: Check) -> Iterator[Cause]:
+    cpu = check.spec.domain.cpu
+    if cpu is not None and cpu.max_sockets and cpu.sockets > cpu.max_sockets:
+        yield invalid(f"{check.domain}.cpu.sockets", "must not exceed maxSockets")
+
+
+def feature_policies(check: Check) -> Iterator[Cause]:
+    cpu = check.spec.domain.cpu
+    for i, feature in enumerate(cpu.features if cpu else []):
+        if feature.policy not in FEATURE_POLICIES:
+            yield not_supported(f"{check.domain}.cpu.features[{i}].policy", one_of(feature.policy, FEATURE_POLICIES))
+
+
+def isolated_emulator(check: Check) -> Iterator[Cause]:
+    cpu = check.spec.domain.cpu
+    if cpu is not None and cpu.isolate_emulator_thread and not cpu.dedicated_cpu_placement:
+        yield invalid(f"{check.domain}.cpu.isolateEmulatorThread", "needs dedicatedCpuPlacement")
+
+
+def numa(check: Check) -> Iterator[Cause]:
+    cpu, memory = check.spec.domain.cpu, check.spec.domain.memory
+    if cpu is None or cpu.numa is None or cpu.numa.guest_mapping_passthrough is None:
+        return
+    field = f"{check.domain}.cpu.numa.guestMappingPassthrough"
+    if not cpu.dedicated_cpu_placement:
+        yield invalid(field, "needs dedicatedCpuPlacement")
+    if memory is None or memory.hugepages is None:
+        yield invalid(field, "needs memory.hugepages")
+
+
+def realtime(check: Check) -> Iterator[Cause]:
+    cpu = check.spec.domain.cpu
+    if cpu is None or cpu.realtime is None:
+        return
+    field = f"{check.domain}.cpu.realtime"
+    if not cpu.dedicated_cpu_placement:
+        yield required(f"{check.domain}.cpu.dedicatedCpuPlacement", f"{field} needs it")
+    if cpu.numa is None or cpu.numa.guest_mapping_passthrough is None:
+        yield required(f"{check.domain}.cpu.numa.guestMappingPassthrough", f"{field} needs it")
+
+
+def dedicated_placement(check: Check) -> Iterator[Cause]:
+    """A CPU of its own for each vCPU: the counts must be whole and must agree."""
+    cpu = check.spec.domain.cpu
+    if cpu is None or not cpu.dedicated_cpu_placement:
+        return
+    resources = check.spec.domain.resources
+    root = f"{check.domain}.resources"
+    for kind, values in (("requests", resources.requests), ("limits", resources.limits)):
+        if "cpu" in values and not _is_whole(values["cpu"]):
+            yield invalid(f"{root}.{kind}.cpu", "must be a whole number when CPUs are dedicated")
+    yield from _agreeing_counts(check, cpu)
+    yield from _threads(check, cpu)
+
+
+def _agreeing_counts(check: Check, cpu: CPU) -> Iterator[Cause]:
+    resources = check.spec.domain.resources
+    field = f"{check.domain}.cpu.dedicatedCpuPlacement"
+    asked, limit = resources.requests.get("cpu"), resources.limits.get("cpu")
+    memory_asked, memory_limit = resources.requests.get("memory"), resources.limits.get("memory")
+    if memory_asked and memory_limit and parse_quantity(memory_asked) != parse_quantity(memory_limit):
+        yield invalid(f"{check.domain}.resources.requests.memory", "must equal limits.memory when CPUs are dedicated")
+    if asked and limit and parse_quantity(asked) != parse_quantity(limit):
+        yield invalid(field, "requests.cpu and limits.cpu must be equal")
+    count = _vcpus(cpu)
+    given = asked or limit
+    if given and _is_whole(given) and parse_quantity(given) != count:
+        yield invalid(field, f"requests.cpu or limits.cpu must equal the {count} vCPUs")
+
+
+def _threads(check: Check, cpu: CPU) -> Iterator[Cause]:
+    if check.spec.architecture == "arm64" and cpu.threads > 1:
+        yield invalid(f"{check.path}.architecture", "arm64 has no threads to dedicate")
+    elif cpu.threads > 2:
+        yield invalid(f"{check.domain}.cpu.dedicatedCpuPlacement", "at most 2 threads of a core can be dedicated")
+
+
+def _vcpus(cpu: CPU | None) -> int:
+    return max(cpu.cores, 1) * max(cpu.sockets, 1) * max(cpu.threads, 1) if cpu else 1
+
+
+def _is_whole(quantity: Quantity) -> bool:
+    value = parse_quantity(quantity)
+    return value == value.to_integral_value()

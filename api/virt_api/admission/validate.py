@@ -1,0 +1,116 @@
+"""The validating webhooks of VMIs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from virt_core.apis import names
+from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.auth import UserInfo
+
+from virt_api.admission.causes import Cause, Refused, invalid, not_supported
+from virt_api.admission.objects import annotations_of, document_of, labels_of, read_spec, user_of
+from virt_api.admission.rules import CREATE_RULES, SPEC_RULES, broken_rules
+from virt_api.admission.rules.base import Check
+from virt_api.config import ClusterConfig
+
+#: Labels that steer our own programs; only they may set them.
+RESTRICTED_LABELS = (
+    names.LABEL_CREATED_BY,
+    names.LABEL_MIGRATION_JOB_UID,
+    names.LABEL_NODE_NAME,
+    names.LABEL_MIGRATION_TARGET_NODE,
+    names.LABEL_SCHEDULABLE,
+    "kubevirt.io/install-strategy",
+)
+#: annotation → the gate that allows it
+GATED_ANNOTATIONS = (
+    (names.ANNOTATION_IGNITION, "ExperimentalIgnitionSupport"),
+    (names.ANNOTATION_HOOK_SIDECARS, "Sidecar"),
+)
+_NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
+
+
+class VMICreateValidator:
+    def __init__(self, config: ClusterConfig, trusted_users: frozenset[str]) -> None:
+        self._config, self._trusted = config, trusted_users
+
+    def __call__(self, request: AdmissionRequest) -> None:
+        """Raises Refused with every cause."""
+        document = document_of(request.object)
+        check = Check(read_spec(document), self._config)
+        causes = list(broken_rules(check, SPEC_RULES + CREATE_RULES))
+        causes += self._metadata(document, user_of(request))
+        if causes:
+            raise Refused(causes)
+
+    def _metadata(self, document: dict[str, Any], user: str) -> Iterator[Cause]:
+        restricted = sorted(set(labels_of(document)) & set(RESTRICTED_LABELS))
+        if restricted and user not in self._trusted:
+            yield not_supported("metadata.labels", f"{', '.join(restricted)} may be set by Virtpod only")
+        for annotation, gate in GATED_ANNOTATIONS:
+            if annotation in annotations_of(document) and not self._config.has(gate):
+                yield invalid("metadata.annotations", f"{annotation} needs the feature gate {gate}")
+
+
+class VMIUpdateValidator:
+    def __init__(self, config: ClusterConfig, trusted_users: frozenset[str], handler_user: str) -> None:
+        self._config, self._trusted, self._handler = config, trusted_users, handler_user
+
+    def __call__(self, request: AdmissionRequest) -> None:
+        """Raises Refused with every cause."""
+        new, old = document_of(request.object), document_of(request.old_object)
+        if causes := list(self._causes(request.user_info, new, old)):
+            raise Refused(causes)
+
+    def _causes(self, user: UserInfo, new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
+        if user.username == self._handler and self._config.has("NodeRestriction"):
+            yield from _node_restriction(user, new, old)
+        changed = new.get("spec") != old.get("spec")
+        if user.username not in self._trusted:
+            if changed:
+                yield not_supported("spec", "the spec of a VMI cannot be changed; delete it and create it anew")
+            if _restricted(new) != _restricted(old):
+                yield not_supported("metadata.labels", "labels of kubevirt.io may be changed by Virtpod only")
+        elif changed:
+            yield from _frozen_limits(new, old)
+
+
+def _restricted(document: dict[str, Any]) -> dict[str, str]:
+    return {key: value for key, value in labels_of(document).items() if key in RESTRICTED_LABELS}
+
+
+def _node_restriction(user: UserInfo, new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
+    """A node's agent speaks for the VMIs of its own node, and cannot give them away. Its token must name the node."""
+    own = (user.extra.get(_NODE_NAME_EXTRA) or [""])[0]
+    if not own:
+        yield invalid("status.nodeName", "the token of virt-handler does not say on which node it runs")
+        return
+    node, target = _node(old), _target_node(old)
+    if own not in (node, target):
+        yield invalid("status.nodeName", f"node {own} does not run this VMI")
+    elif _node(new) not in (node, own):
+        yield invalid("status.nodeName", "virt-handler may not hand a VMI to another node")
+    if _target_node(new) != target:
+        yield invalid("status.migrationState.targetNode", "virt-handler may not choose the target node")
+
+
+def _node(document: dict[str, Any]) -> Any:
+    return (document.get("status") or {}).get("nodeName")
+
+
+def _target_node(document: dict[str, Any]) -> Any:
+    return ((document.get("status") or {}).get("migrationState") or {}).get("targetNode")
+
+
+def _frozen_limits(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
+    for path in (("cpu", "maxSockets"), ("memory", "maxGuest")):
+        before, after = _in_domain(old, path), _in_domain(new, path)
+        if before is not None and after is not None and before != after:
+            yield invalid(f"spec.domain.{'.'.join(path)}", "cannot be changed while the machine runs")
+
+
+def _in_domain(document: dict[str, Any], path: tuple[str, str]) -> Any:
+    domain = (document.get("spec") or {}).get("domain") or {}
+    return (domain.get(path[0]) or {}).get(path[1])

@@ -1,0 +1,98 @@
+"""Who asks.
+
+Either the API server's aggregation layer, which proves itself by its client certificate and then speaks for a user, or
+somebody with a token. Everybody else is nobody: headers without that certificate mean nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from aiohttp import web
+from multidict import CIMultiDictProxy
+from virt_core.apis.auth import TokenReview, TokenReviewSpec, UserInfo
+from virt_core.kube.errors import ApiError
+from virt_core.runtime.clock import Clock
+
+from virt_api.kube import Kube
+from virt_api.problems import Problem
+
+_EXTRA_PREFIX = "x-remote-extra-"
+_TOKEN_LIMIT = 16 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    user: str
+    uid: str = ""
+    groups: tuple[str, ...] = ()
+    extra: Mapping[str, list[str]] = field(default_factory=dict)
+
+
+class Authenticator:
+    """Knows a token for a short while, so that a burst of calls is one review."""
+
+    def __init__(
+        self, kube: Kube, clock: Clock, proxy_names: frozenset[str], *, remember_s: float = 10.0, limit: int = 512
+    ) -> None:
+        self._kube, self._clock, self._proxy_names = kube, clock, proxy_names
+        self._remember_s, self._limit = remember_s, limit
+        self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
+
+    async def identify(self, request: web.Request) -> Identity:
+        """Raises Problem 401."""
+        if common_name(request.get_extra_info("peercert")) in self._proxy_names:
+            return from_headers(request.headers)
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip() or len(token) > _TOKEN_LIMIT:
+            raise Problem(401, "Unauthorized: neither a trusted front proxy nor a bearer token")
+        return await self._by_token(token.strip())
+
+    async def _by_token(self, token: str) -> Identity:
+        digest = hashlib.sha256(token.encode()).digest()
+        now = self._clock.monotonic()
+        known = self._known.get(digest)
+        if known is not None and known[0] > now:
+            return known[1]
+        identity = await self._review(token)
+        self._known[digest] = (now + self._remember_s, identity)
+        self._known.move_to_end(digest)
+        while len(self._known) > self._limit:
+            self._known.popitem(last=False)
+        return identity
+
+    async def _review(self, token: str) -> Identity:
+        try:
+            review = await self._kube.review_token(TokenReview(spec=TokenReviewSpec(token=token)))
+        except ApiError as error:
+            raise Problem(500, f"the token can not be checked: {error}") from error
+        user: UserInfo | None = review.status.user
+        if not review.status.authenticated or user is None or not user.username:
+            raise Problem(401, "Unauthorized: the token is not valid")
+        return Identity(user.username, user.uid, tuple(user.groups), user.extra)
+
+
+def common_name(certificate: Any) -> str:
+    """The CN of a certificate that TLS has verified; empty when there is none."""
+    for part in (certificate or {}).get("subject", ()):
+        for key, value in part:
+            if key == "commonName":
+                return str(value)
+    return ""
+
+
+def from_headers(headers: CIMultiDictProxy[str]) -> Identity:
+    """The user that the aggregation layer speaks for."""
+    user = headers.get("X-Remote-User", "")
+    if not user:
+        raise Problem(401, "Unauthorized: the front proxy names no user")
+    extra: dict[str, list[str]] = {}
+    for key, value in headers.items():
+        if key.lower().startswith(_EXTRA_PREFIX):
+            extra.setdefault(unquote(key[len(_EXTRA_PREFIX) :].lower()), []).append(value)
+    return Identity(user, headers.get("X-Remote-Uid", ""), tuple(headers.getall("X-Remote-Group", [])), extra)

@@ -1,0 +1,105 @@
+"""virt-api: admission webhooks and the aggregated subresource API."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Awaitable, Callable
+
+import click
+from aiohttp import web
+from virt_core.apis.names import INSTALL_NAMESPACE
+from virt_core.kube.client import KubeClient
+from virt_core.kube.connect import ConnectError, load_connection
+from virt_core.rpc.tls import TlsFiles
+from virt_core.runtime.clock import SystemClock
+from virt_core.runtime.health import split_address
+from virt_core.runtime.logs import configure
+from virt_core.runtime.settings import click_settings
+from virt_core.runtime.supervisor import Supervisor
+
+from virt_api import app
+from virt_api.authn import Authenticator
+from virt_api.authorizer import Authorizer
+from virt_api.config import ClusterConfig
+from virt_api.kube import Kube
+from virt_api.nodes import Nodes
+from virt_api.server import HttpServer, ServingTls
+
+Build = Callable[[], tuple[web.Application, Callable[[], Awaitable[None]]]]
+
+
+@click.command(context_settings=click_settings("virt-api"))
+@click.option("--kubeconfig", default=None, help="How to reach the API server; in a Pod by default its own account.")
+@click.option("--listen", default="0.0.0.0:8443", help="Address of the HTTPS server.")
+@click.option("--serving-tls-dir", required=True, help="tls.crt and tls.key of the HTTPS server.")
+@click.option("--tls-dir", required=True, help="tls.crt, tls.key and ca.crt for calls to virt-handler.")
+@click.option("--namespace", default=INSTALL_NAMESPACE, help="Where Virtpod is installed.")
+@click.option("--handler-port", default=8186, help="Port of virt-handler where a node names only its address.")
+@click.option(
+    "--requestheader-client-ca", default=None, help="CA of the client certificate of the API aggregation layer."
+)
+@click.option(
+    "--requestheader-allowed-name",
+    "allowed_names",
+    multiple=True,
+    default=("front-proxy-client",),
+    help="Common name of that certificate; may be given more than once.",
+)
+@click.option("--log-level", default="info", help="debug, info, warning or error.")
+def main(
+    *,
+    kubeconfig: str | None,
+    listen: str,
+    serving_tls_dir: str,
+    tls_dir: str,
+    namespace: str,
+    handler_port: int,
+    requestheader_client_ca: str | None,
+    allowed_names: tuple[str, ...],
+    log_level: str,
+) -> None:
+    """Serve the admission webhooks and subresources.kubevirt.io."""
+    configure("virt-api", level=log_level)
+    try:
+        host, port = split_address(listen)
+        client = KubeClient(load_connection(kubeconfig), user_agent="virt-api", timeout_s=8.0)
+        serving = ServingTls(serving_tls_dir, requestheader_client_ca)
+        build = _builder(client, TlsFiles(tls_dir), namespace, handler_port, frozenset(allowed_names))
+        server = HttpServer(host, port, serving, build)
+    except (ConnectError, OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from error
+    supervisor = Supervisor("virt-api")
+    supervisor.on_stop(client.close)
+    supervisor.thread("http", server.run)
+    sys.exit(supervisor.run())
+
+
+def _builder(
+    client: KubeClient, tls: TlsFiles, namespace: str, handler_port: int, proxy_names: frozenset[str]
+) -> Build:
+    """Everything that lives in the event loop is made in it."""
+
+    def build() -> tuple[web.Application, Callable[[], Awaitable[None]]]:
+        clock, kube = SystemClock(), Kube(client)
+        nodes = Nodes(kube, tls, handler_port)
+        services = app.Services(
+            kube=kube,
+            nodes=nodes,
+            authenticator=Authenticator(kube, clock, proxy_names),
+            authorizer=Authorizer(kube),
+            config=ClusterConfig(),
+            clock=clock,
+            namespace=namespace,
+        )
+
+        async def close() -> None:
+            await nodes.close()
+            kube.close()
+
+        return app.build(services), close
+
+    return build
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Failures in the vocabulary of HTTP and Kubernetes: a status code, a reason, a sentence, a Status body."""
+
+from __future__ import annotations
+
+import msgspec
+from aiohttp import web
+from grpc import StatusCode
+from virt_core.apis.base import to_plain
+from virt_core.apis.meta import Status, StatusDetails
+from virt_core.apis.names import GROUP
+from virt_core.kube.errors import ApiError, NotFound
+
+_REASONS = {
+    400: "BadRequest",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "NotFound",
+    405: "MethodNotAllowed",
+    409: "Conflict",
+    415: "UnsupportedMediaType",
+    500: "InternalError",
+    503: "ServiceUnavailable",
+    504: "Timeout",
+}
+_OF_GRPC = {
+    # The VMI exists, the API server said so: its node has not heard of it yet, or not again after a restart.
+    StatusCode.NOT_FOUND: 503,
+    StatusCode.FAILED_PRECONDITION: 409,
+    StatusCode.ABORTED: 409,
+    StatusCode.INVALID_ARGUMENT: 400,
+    StatusCode.UNAVAILABLE: 503,
+    StatusCode.RESOURCE_EXHAUSTED: 503,
+    StatusCode.DEADLINE_EXCEEDED: 504,
+}
+
+
+class Problem(Exception):
+    """What the caller gets instead of an answer."""
+
+    def __init__(self, code: int, message: str, *, name: str = "") -> None:
+        super().__init__(message)
+        self.code, self.message, self.name = code, message, name
+
+    def response(self) -> web.Response:
+        details = StatusDetails(name=self.name, group=GROUP, kind="virtualmachineinstance") if self.name else None
+        status = Status(
+            status="Failure", message=self.message, reason=_REASONS.get(self.code, ""), code=self.code, details=details
+        )
+        body = {"apiVersion": status.api_version, "kind": status.kind, **to_plain(status)}
+        return web.Response(status=self.code, body=msgspec.json.encode(body), content_type="application/json")
+
+
+def from_api(error: ApiError, name: str) -> Problem:
+    """What the API server said about a VMI, passed on."""
+    if isinstance(error, NotFound):
+        return Problem(404, f'virtualmachineinstances.{GROUP} "{name}" not found', name=name)
+    if error.status == 0:
+        return Problem(503, f"the API server can not be reached: {error}")
+    return Problem(500, f"the API server refused: {error}")
+
+
+def from_node(code: StatusCode, message: str, node: str) -> Problem:
+    """What the node said, or that it said nothing."""
+    http = _OF_GRPC.get(code, 500)
+    if code in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
+        return Problem(http, f"virt-handler on node {node} does not answer: {message}")
+    return Problem(http, message or f"virt-handler on node {node} failed: {code.name}")

@@ -1,0 +1,1 @@
+"""The aggregated API subresources.kubevirt.io: console, vnc, pause, unpause, guestosinfo."""

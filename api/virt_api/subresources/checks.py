@@ -1,0 +1,58 @@
+"""When a subresource makes sense: one small function each, raising what the caller shall see."""
+
+from __future__ import annotations
+
+from virt_core.apis import names
+from virt_core.apis.vmi import VirtualMachineInstance
+
+from virt_api.problems import Problem
+
+
+def has_condition(vmi: VirtualMachineInstance, type_: str) -> bool:
+    return any(condition.type == type_ and condition.status == names.TRUE for condition in vmi.status.conditions)
+
+
+def running(vmi: VirtualMachineInstance) -> None:
+    if vmi.status.phase != names.PHASE_RUNNING:
+        raise Problem(409, f"VMI {vmi.metadata.name} is not running: its phase is {vmi.status.phase or 'unset'}")
+
+
+def console(vmi: VirtualMachineInstance) -> None:
+    """400 means `not yet`, and clients try again; 409 means `no more`."""
+    if vmi.spec.domain.devices.autoattach_serial_console is False:
+        raise Problem(400, f"VMI {vmi.metadata.name} has no serial console: autoattachSerialConsole is false")
+    if vmi.status.phase in names.FINAL_PHASES:
+        raise Problem(409, f"VMI {vmi.metadata.name} has ended: its phase is {vmi.status.phase}")
+    _started(vmi)
+
+
+def vnc(vmi: VirtualMachineInstance) -> None:
+    if vmi.spec.domain.devices.autoattach_graphics_device is False:
+        raise Problem(400, f"VMI {vmi.metadata.name} has no graphics device: autoattachGraphicsDevice is false")
+    _started(vmi)
+
+
+def pause(vmi: VirtualMachineInstance) -> None:
+    running(vmi)
+    probe = vmi.spec.liveness_probe
+    if probe is not None and probe.guest_agent_ping is None:
+        raise Problem(403, f"VMI {vmi.metadata.name} has a livenessProbe, which would fail while it is paused")
+    if has_condition(vmi, names.CONDITION_PAUSED):
+        raise Problem(409, f"VMI {vmi.metadata.name} is already paused")
+
+
+def unpause(vmi: VirtualMachineInstance) -> None:
+    running(vmi)
+    if not has_condition(vmi, names.CONDITION_PAUSED):
+        raise Problem(409, f"VMI {vmi.metadata.name} is not paused")
+
+
+def guest_agent(vmi: VirtualMachineInstance) -> None:
+    running(vmi)
+    if not has_condition(vmi, names.CONDITION_AGENT_CONNECTED):
+        raise Problem(409, f"VMI {vmi.metadata.name} has no connected guest agent")
+
+
+def _started(vmi: VirtualMachineInstance) -> None:
+    if vmi.status.phase != names.PHASE_RUNNING:
+        raise Problem(400, f"VMI {vmi.metadata.name} is not running yet: its phase is {vmi.status.phase or 'unset'}")

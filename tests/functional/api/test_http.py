@@ -1,0 +1,184 @@
+"""Identity, access, discovery, webhooks and commands over real TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from typing import Any
+
+import aiohttp
+import pytest
+from functional.api.rig import TOKEN, Rig, make_vmi
+from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.nodes import Node
+from virt_core.apis.podparts import TCPSocketAction
+from virt_core.apis.vmi import Probe
+
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+def call(
+    rig: Rig,
+    method: str,
+    url: str,
+    *,
+    headers: dict[str, str] | None = None,
+    body: bytes | None = None,
+    tls: ssl.SSLContext | None = None,
+) -> tuple[int, Any]:
+    """One request: status and body, decoded if it is JSON."""
+
+    async def run() -> tuple[int, Any]:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, url, headers=headers, data=body, ssl=tls or rig.tls()) as response,
+        ):
+            text = await response.read()
+            is_json = response.content_type == "application/json" and text
+            return response.status, json.loads(text) if is_json else text.decode()
+
+    return asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_discovery_and_health_need_no_identity(rig: Rig) -> None:
+    for path in ("/healthz", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3"):
+        assert call(rig, "GET", rig.url + path)[0] == 200, path
+    _, groups = call(rig, "GET", f"{rig.url}/apis")
+    assert [group["name"] for group in groups["groups"]] == ["subresources.kubevirt.io"]
+    for version in ("v1", "v1alpha3"):
+        root = f"{rig.url}/apis/subresources.kubevirt.io/{version}"
+        _, resources = call(rig, "GET", root)
+        assert resources["groupVersion"] == f"subresources.kubevirt.io/{version}"
+        assert "virtualmachineinstances/console" in [resource["name"] for resource in resources["resources"]]
+        assert call(rig, "GET", f"{root}/version")[1]["gitVersion"].startswith("v")
+        assert call(rig, "GET", f"{root}/healthz")[1]["apiserver"]["connectivity"] == "ok"
+
+
+def test_nobody_is_refused_and_headers_alone_mean_nothing(rig: Rig) -> None:
+    assert call(rig, "PUT", rig.sub("pause"))[0] == 401
+    forged = {"X-Remote-User": "system:admin", "X-Remote-Group": "system:masters"}
+    assert call(rig, "PUT", rig.sub("pause"), headers=forged)[0] == 401
+    wrong_name = rig.tls("somebody")
+    assert call(rig, "PUT", rig.sub("pause"), headers=forged, tls=wrong_name)[0] == 401
+    assert call(rig, "PUT", rig.sub("pause"), headers={"Authorization": "Bearer bad"})[0] == 401
+    assert rig.node.commands == []
+
+
+def test_a_certificate_of_another_ca_does_not_even_connect(rig: Rig) -> None:
+    stranger = rig.tls("front-proxy-client", ca=rig.ca)
+    with pytest.raises(aiohttp.ClientError):
+        call(rig, "PUT", rig.sub("pause"), headers={"X-Remote-User": "x"}, tls=stranger)
+
+
+def test_the_front_proxy_speaks_for_a_user(rig: Rig) -> None:
+    headers = {"X-Remote-User": "alice", "X-Remote-Group": "ops", "X-Remote-Extra-Scopes": "all"}
+    status, _ = call(rig, "PUT", rig.sub("pause"), headers=headers, tls=rig.tls("front-proxy-client"))
+    assert status == 200
+    asked = rig.client.access[0].spec
+    assert (asked.user, asked.groups, asked.extra) == ("alice", ["ops"], {"scopes": ["all"]})
+    assert rig.client.tokens == []
+
+
+def test_access_is_asked_for_exactly_the_subresource(rig: Rig) -> None:
+    call(rig, "PUT", rig.sub("pause"), headers=BEARER)
+    wanted = rig.client.access[0].spec.resource_attributes
+    assert wanted is not None
+    assert (wanted.verb, wanted.group, wanted.version) == ("update", "subresources.kubevirt.io", "v1")
+    assert (wanted.namespace, wanted.resource, wanted.subresource, wanted.name) == (
+        "default", "virtualmachineinstances", "pause", "vm1",
+    )  # fmt: skip
+
+
+def test_what_is_not_allowed_is_refused_before_anything_is_looked_up(rig: Rig) -> None:
+    rig.client.allowed = False
+    status, body = call(rig, "PUT", rig.sub("pause", "absent"), headers=BEARER)
+    assert (status, body["kind"], body["reason"]) == (403, "Status", "Forbidden")
+    assert rig.node.commands == []
+
+
+def test_a_token_is_known_for_a_short_while(rig: Rig) -> None:
+    for _ in range(3):
+        call(rig, "PUT", rig.sub("pause"), headers=BEARER)
+    assert len(rig.client.tokens) == 1
+    rig.clock.step(11)
+    call(rig, "PUT", rig.sub("pause"), headers=BEARER)
+    assert len(rig.client.tokens) == 2
+
+
+def test_pause_and_unpause_reach_the_node_with_the_uid(rig: Rig) -> None:
+    assert call(rig, "PUT", rig.sub("pause"), headers=BEARER) == (200, "")
+    rig.client.vmis["vm1"] = make_vmi(conditions=("Paused",))
+    assert call(rig, "PUT", rig.sub("unpause"), headers=BEARER)[0] == 200
+    assert rig.node.commands == [("pause", "uid-vm1"), ("unpause", "uid-vm1")]
+
+
+def test_a_dry_run_changes_nothing(rig: Rig) -> None:
+    assert call(rig, "PUT", rig.sub("pause"), headers=BEARER, body=b'{"dryRun":["All"]}')[0] == 200
+    assert rig.node.commands == []
+    assert call(rig, "PUT", rig.sub("pause"), headers=BEARER, body=b"nonsense")[0] == 400
+
+
+def test_preconditions(rig: Rig) -> None:
+    probed = make_vmi()
+    probed.spec.liveness_probe = Probe(tcp_socket=TCPSocketAction(port=1))
+    rig.client.vmis |= {
+        "scheduled": make_vmi(phase="Scheduled"),
+        "paused": make_vmi(conditions=("Paused",)),
+        "probed": probed,
+    }
+    expected = [
+        ("pause", "scheduled", 409), ("pause", "paused", 409), ("pause", "probed", 403), ("pause", "absent", 404),
+        ("unpause", "vm1", 409), ("unpause", "absent", 404),
+    ]  # fmt: skip
+    for name, vmi, code in expected:
+        status, body = call(rig, "PUT", rig.sub(name, vmi), headers=BEARER)
+        assert (status, body["code"]) == (code, code), (name, vmi, body)
+    assert call(rig, "GET", rig.sub("guestosinfo"), headers=BEARER)[0] == 409
+    assert call(rig, "GET", rig.sub("nosuch"), headers=BEARER)[0] == 404
+    assert rig.node.commands == []
+
+
+def test_guest_info_is_translated(rig: Rig) -> None:
+    rig.client.vmis["vm1"] = make_vmi(conditions=("AgentConnected",))
+    status, body = call(rig, "GET", rig.sub("guestosinfo"), headers=BEARER)
+    assert status == 200
+    assert (body["kind"], body["guestAgentVersion"], body["os"]) == (
+        "VirtualMachineInstanceGuestAgentInfo", "7.2", {"name": "Debian", "versionId": "12"},
+    )  # fmt: skip
+
+
+def test_an_unreachable_node_is_named(rig: Rig) -> None:
+    address = {"virtpod.io/handler-address": "127.0.0.1:1"}
+    rig.client.nodes["node1"] = Node(metadata=ObjectMeta(name="node1", annotations=address))
+    status, body = call(rig, "PUT", rig.sub("pause"), headers=BEARER)
+    assert status == 503
+    assert "node1" in body["message"]
+    rig.client.nodes["node1"] = Node(metadata=ObjectMeta(name="node1"))
+    assert call(rig, "PUT", rig.sub("pause"), headers=BEARER)[0] == 400
+
+
+def test_a_server_with_another_role_is_not_believed(rig: Rig) -> None:
+    from functional.api.rig import serve_node
+
+    impostor = serve_node(rig.node, rig.ca.issue("x", "virt-api.virtpod.internal").write(rig.directory / "impostor"))
+    try:
+        address = {"virtpod.io/handler-address": f"127.0.0.1:{impostor.port}"}
+        rig.client.nodes["node1"] = Node(metadata=ObjectMeta(name="node1", annotations=address))
+        assert call(rig, "PUT", rig.sub("pause"), headers=BEARER)[0] == 503
+        assert rig.node.commands == []
+    finally:
+        impostor.stop(0.2)
+
+
+def test_webhooks_answer_reviews_and_nothing_else(rig: Rig) -> None:
+    obj = {"spec": {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}}
+    request = {"uid": "r", "operation": "CREATE", "object": obj}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    body = json.dumps(review).encode()
+    url = f"{rig.url}/virtualmachineinstances-mutate"
+    status, answer = call(rig, "POST", url, headers={"Content-Type": "application/json"}, body=body)
+    assert (status, answer["kind"], answer["response"]["allowed"]) == (200, "AdmissionReview", True)
+    assert answer["response"]["patchType"] == "JSONPatch"
+    assert call(rig, "POST", url, headers={"Content-Type": "text/plain"}, body=body)[0] == 400
+    assert call(rig, "POST", url, headers={"Content-Type": "application/json"}, body=b"{}")[0] == 400

@@ -1,0 +1,69 @@
+"""Our admission agrees with recorded answers of a running KubeVirt: verdict, cause fields and types, defaults."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.api.oracle_deviations import VERDICTS
+from unit.api.reviews import create
+
+ORACLE = Path(__file__).resolve().parents[4] / "shared" / "oracle" / "admission.jsonl"
+
+if not ORACLE.exists():
+    pytest.skip("the recorded answers are not here", allow_module_level=True)
+
+
+def cases() -> list[dict[str, Any]]:
+    found = [json.loads(line) for line in ORACLE.read_text().splitlines()]
+    return [case for case in found if case["object"].get("kind") == "VirtualMachineInstance"]
+
+
+def straight(path: str) -> str:
+    """KubeVirt repeats a part of some paths; the field itself is meant."""
+    return re.sub(
+        r"^spec\.domain\.devices\.disks\.domain\.devices\.disks(\.disk)?(\[\d+\])",
+        r"spec.domain.devices.disks\2\1",
+        path,
+    )
+
+
+def without_chance(obj: dict[str, Any]) -> dict[str, Any]:
+    """Leaves out what differs from run to run, and what only Go's encoder adds."""
+    obj = json.loads(json.dumps(obj))
+    obj["spec"]["domain"]["firmware"].pop("uuid")
+    status = obj["status"]
+    status.pop("guestOSInfo", None)
+    status.pop("handoffs", None)
+    for stamp in status["phaseTransitionTimestamps"]:
+        stamp.pop("phaseTransitionTimestamp")
+    return obj
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case["name"])
+def test_verdict_and_causes(case: dict[str, Any]) -> None:
+    verdict = create(case["object"])
+    code, causes = case["code"], sorted({(straight(field), type_) for field, type_ in case.get("causes") or []})
+    if case["name"] in VERDICTS:
+        code, listed, _ = VERDICTS[case["name"]]
+        assert (code, sorted(set(listed))) != (case["code"], causes), "no longer a deviation"
+        causes = sorted(set(listed))
+    assert (verdict.code, sorted(set(verdict.causes))) == (code, causes), verdict.message
+
+
+@pytest.mark.parametrize("case", [case for case in cases() if case["code"] == 201], ids=lambda case: case["name"])
+def test_defaults(case: dict[str, Any]) -> None:
+    if case["name"] in VERDICTS:
+        pytest.skip(VERDICTS[case["name"]][2])
+    given = case["object"].get("spec", {}).get("domain", {}).get("firmware", {}).get("uuid")
+    verdict = create(case["object"])
+    assert without_chance(verdict.admitted) == without_chance(case["admitted"])
+    if given:
+        assert verdict.admitted["spec"]["domain"]["firmware"]["uuid"] == given
+
+
+def test_every_deviation_is_a_recorded_case() -> None:
+    assert set(VERDICTS) <= {case["name"] for case in cases()}
