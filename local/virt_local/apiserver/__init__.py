@@ -1,0 +1,1 @@
+"""virt-local's API server: the Kubernetes HTTP API served from one SQLite file."""

@@ -1,0 +1,1 @@
+"""CustomResourceDefinitions: from the stored definition to served kinds."""

@@ -1,0 +1,1 @@
+"""Objects on their way out: plain, as metadata only, or as a table."""

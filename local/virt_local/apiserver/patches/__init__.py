@@ -1,0 +1,1 @@
+"""The four ways to change a part of an object."""

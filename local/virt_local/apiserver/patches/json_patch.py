@@ -1,0 +1,127 @@
+"""JSON patch (RFC 6902)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from virt_local.apiserver import errors
+
+_MAX_OPERATIONS = 10_000
+_MISSING: Any = object()
+
+
+def _rejected(message: str) -> errors.ApiError:
+    return errors.ApiError(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")
+
+
+def apply_json_patch(document: Any, operations: Any) -> Any:
+    """A patched copy. An operation that cannot be done, or a test that fails, is a 422."""
+    if not isinstance(operations, list):
+        raise errors.bad_request("a JSON patch is a list of operations")
+    if len(operations) > _MAX_OPERATIONS:
+        raise errors.bad_request(f"a JSON patch has at most {_MAX_OPERATIONS} operations")
+    document = copy.deepcopy(document)
+    for operation in operations:
+        document = _apply(document, operation)
+    return document
+
+
+def _apply(document: Any, operation: Any) -> Any:
+    if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
+        raise errors.bad_request("an operation of a JSON patch needs op and path")
+    op, path = operation.get("op"), operation["path"]
+    if op in ("add", "replace", "test") and "value" not in operation:
+        raise _rejected(f"{op} operation on {path} has no value")
+    if op == "test":
+        return _test(document, path, operation["value"])
+    if op == "add":
+        return _add(document, path, copy.deepcopy(operation["value"]))
+    if op == "replace":
+        return _replace(document, path, copy.deepcopy(operation["value"]))
+    if op == "remove":
+        return _remove(document, path)
+    if op in ("move", "copy"):
+        source = str(operation.get("from", ""))
+        value = copy.deepcopy(_get(document, source))
+        return _add(_remove(document, source) if op == "move" else document, path, value)
+    raise errors.bad_request(f"unknown JSON patch operation: {op!r}")
+
+
+def _tokens(path: str) -> list[str]:
+    if path == "":
+        return []
+    if not path.startswith("/"):
+        raise _rejected(f"the path {path!r} does not start with '/'")
+    return [token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/")]
+
+
+def _step(value: Any, token: str) -> Any:
+    if isinstance(value, dict):
+        return value.get(token, _MISSING)
+    if isinstance(value, list) and token.isdigit() and int(token) < len(value):
+        return value[int(token)]
+    return _MISSING
+
+
+def _get(document: Any, path: str) -> Any:
+    value = document
+    for token in _tokens(path):
+        value = _step(value, token)
+        if value is _MISSING:
+            raise _rejected(f"the path {path} does not exist")
+    return value
+
+
+def _parent(document: Any, path: str) -> tuple[Any, str]:
+    *heads, last = _tokens(path)
+    value = document
+    for token in heads:
+        value = _step(value, token)
+    if not isinstance(value, dict | list):
+        raise _rejected(f"the path {path} does not exist")
+    return value, last
+
+
+def _test(document: Any, path: str, expected: Any) -> Any:
+    value = document
+    for token in _tokens(path):
+        value = _step(value, token)
+        if value is _MISSING:
+            break
+    # A field that is not there equals null, as in the library that Kubernetes uses.
+    actual = None if value is _MISSING else value
+    if actual != expected or isinstance(actual, bool) != isinstance(expected, bool):
+        raise _rejected(f"testing value {path} failed")
+    return document
+
+
+def _add(document: Any, path: str, value: Any) -> Any:
+    if path == "":
+        return value
+    parent, token = _parent(document, path)
+    if isinstance(parent, dict):
+        parent[token] = value
+    elif token == "-":  # noqa: S105 (a place in a path)
+        parent.append(value)
+    elif token.isdigit() and int(token) <= len(parent):
+        parent.insert(int(token), value)
+    else:
+        raise _rejected(f"the index in {path} is out of bounds")
+    return document
+
+
+def _replace(document: Any, path: str, value: Any) -> Any:
+    if path == "":
+        return value
+    _get(document, path)
+    parent, token = _parent(document, path)
+    parent[int(token) if isinstance(parent, list) else token] = value
+    return document
+
+
+def _remove(document: Any, path: str) -> Any:
+    _get(document, path)
+    parent, token = _parent(document, path)
+    del parent[int(token) if isinstance(parent, list) else token]
+    return document

@@ -1,0 +1,43 @@
+"""The admission chain: our own completions and checks first and last, the webhooks in between."""
+
+from __future__ import annotations
+
+from virt_local.apiserver.hooks import AdmissionRequest
+from virt_local.apiserver.security import pod_security
+from virt_local.apiserver.security.escalation import check_rbac_write
+from virt_local.apiserver.security.node_authorizer import restrict_node
+from virt_local.apiserver.security.objects import Source
+from virt_local.apiserver.security.pod_admission import complete_pod
+from virt_local.apiserver.security.rbac import RbacIndex
+from virt_local.apiserver.security.webhooks.dispatch import Webhooks, check_configuration
+
+
+class Admission:
+    """Implements hooks.Admission."""
+
+    def __init__(self, source: Source, index: RbacIndex, webhooks: Webhooks) -> None:
+        self._source = source
+        self._index = index
+        self._webhooks = webhooks
+
+    async def mutate(self, request: AdmissionRequest) -> None:
+        if _creates_pod(request):
+            complete_pod(self._source, request)
+        await self._webhooks.mutate(request)
+
+    async def validate(self, request: AdmissionRequest) -> None:
+        restrict_node(self._source, request)
+        check_rbac_write(self._index, request)
+        check_configuration(request)
+        if _creates_pod(request):
+            self._pod_security(request)
+        await self._webhooks.validate(request)
+
+    def _pod_security(self, request: AdmissionRequest) -> None:
+        namespace = self._source.get("namespaces", "", request.namespace)
+        if namespace is not None:
+            pod_security.enforce(namespace.labels, request)
+
+
+def _creates_pod(request: AdmissionRequest) -> bool:
+    return (request.operation, request.group, request.resource, request.subresource) == ("CREATE", "", "pods", "")

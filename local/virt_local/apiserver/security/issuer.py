@@ -1,0 +1,94 @@
+"""TokenRequest: signs a token for a ServiceAccount, bound to the Pod or node it is for."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from virt_local.apiserver import errors
+from virt_local.apiserver.hooks import Object
+from virt_local.apiserver.security.objects import Source
+from virt_local.apiserver.security.tokens import Signer
+
+DEFAULT_SECONDS = 3600
+MIN_SECONDS = 600
+MAX_SECONDS = 1 << 32
+
+
+class TokenIssuer:
+    """Implements hooks.TokenIssuer."""
+
+    def __init__(self, source: Source, signer: Signer, issuer: str, now: Callable[[], float] = time.time) -> None:
+        self._source = source
+        self._signer = signer
+        self._issuer = issuer
+        self._now = now
+
+    async def issue(self, service_account: Object, request: Object) -> Object:
+        spec = request.get("spec") or {}
+        seconds = self._seconds(spec, service_account)
+        audiences = spec.get("audiences") or [self._issuer]
+        metadata = service_account["metadata"]
+        bound = self._bound(spec.get("boundObjectRef"), service_account)
+        now = int(self._now())
+        claims = {
+            "aud": audiences,
+            "exp": now + seconds,
+            "iat": now,
+            "nbf": now,
+            "iss": self._issuer,
+            "jti": str(uuid.uuid4()),
+            "sub": f"system:serviceaccount:{metadata['namespace']}:{metadata['name']}",
+            "kubernetes.io": {"namespace": metadata["namespace"], "serviceaccount": _ref(service_account), **bound},
+        }
+        status = {"token": self._signer.sign(claims), "expirationTimestamp": _rfc3339(now + seconds)}
+        answered = {**spec, "audiences": audiences, "expirationSeconds": seconds}
+        return {**request, "spec": answered, "status": status}
+
+    def _seconds(self, spec: Object, account: Object) -> int:
+        seconds = spec.get("expirationSeconds", DEFAULT_SECONDS)
+        if not isinstance(seconds, int) or not MIN_SECONDS <= seconds <= MAX_SECONDS:
+            text = (
+                f"Invalid value: {seconds}: may not specify a duration less than 10 minutes or larger than 2^32 seconds"
+            )
+            cause = errors.Cause("spec.expirationSeconds", text)
+            raise errors.invalid("TokenRequest", "authentication.k8s.io", account["metadata"]["name"], [cause])
+        return seconds
+
+    def _bound(self, ref: Object | None, account: Object) -> Object:
+        if not ref:
+            return {}
+        kind, name, namespace = ref.get("kind", ""), ref.get("name", ""), account["metadata"]["namespace"]
+        if kind == "Pod":
+            pod = self._existing("pods", namespace, name, ref.get("uid", ""))
+            if pod["spec"].get("serviceAccountName") != account["metadata"]["name"]:
+                raise errors.bad_request(
+                    f"cannot bind token for serviceaccount to pod {name!r} running as another account"
+                )
+            return {"pod": _ref(pod), **self._node_of(pod)}
+        if kind == "Node":
+            return {"node": _ref(self._existing("nodes", "", name, ref.get("uid", "")))}
+        raise errors.bad_request(f"cannot bind token to object of kind {kind!r}; Pod and Node are supported")
+
+    def _node_of(self, pod: Object) -> Object:
+        record = self._source.get("nodes", "", pod["spec"].get("nodeName") or "")
+        return {"node": {"name": record.name, "uid": record.uid}} if record else {}
+
+    def _existing(self, resource: str, namespace: str, name: str, uid: str) -> Object:
+        record = self._source.get(resource, namespace, name)
+        if record is None:
+            raise errors.not_found(resource, "", name)
+        if uid and uid != record.uid:
+            why = f"the UID in the bound object reference ({uid}) does not match the UID in record"
+            raise errors.conflict(resource, "", name, why)
+        return record.object()
+
+
+def _ref(obj: Object) -> dict[str, str]:
+    return {"name": obj["metadata"]["name"], "uid": obj["metadata"]["uid"]}
+
+
+def _rfc3339(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,131 @@
+"""Label and field selectors: parsed once, asked for every record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+from virt_local.apiserver import errors
+from virt_local.apiserver.builtins.events import stored_field
+from virt_local.apiserver.kinds import Kind
+from virt_local.apiserver.storage.record import Record, field_value
+
+Labels = Mapping[str, str]
+LabelTest = Callable[[Labels], bool]
+RecordTest = Callable[[Record], bool]
+
+_KEY = r"[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?"
+_VALUE = r"[A-Za-z0-9._-]*"
+_SET = re.compile(rf"\s*(?P<key>{_KEY})\s+(?P<op>in|notin)\s*\((?P<values>[^()]*)\)\s*")
+_EQUALITY = re.compile(rf"\s*(?P<key>{_KEY})\s*(?P<op>==|=|!=)\s*(?P<value>{_VALUE})\s*")
+_NUMBER = re.compile(rf"\s*(?P<key>{_KEY})\s*(?P<op>[<>])\s*(?P<value>-?\d+)\s*")
+_EXISTS = re.compile(rf"\s*(?P<absent>!)?\s*(?P<key>{_KEY})\s*")
+
+
+def _split(text: str) -> list[str]:
+    """Cuts at commas that are not inside parentheses."""
+    parts, depth, start = [], 0, 0
+    for index, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if letter == "," and depth == 0:
+            parts.append(text[start:index])
+            start = index + 1
+    return [*parts, text[start:]]
+
+
+def parse_labels(text: str) -> LabelTest:
+    """`app=web,tier in (a,b),!old` as a test. Raises a 400 for text that is no selector."""
+    tests = [_requirement(part) for part in _split(text) if part.strip()]
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _requirement(text: str) -> LabelTest:
+    if match := _SET.fullmatch(text):
+        values = {value.strip() for value in match["values"].split(",")}
+        return _membership(match["key"], values, match["op"] == "in")
+    if match := _EQUALITY.fullmatch(text):
+        return _membership(match["key"], {match["value"]}, match["op"] != "!=")
+    if match := _NUMBER.fullmatch(text):
+        return _comparison(match["key"], match["op"], int(match["value"]))
+    if match := _EXISTS.fullmatch(text):
+        key, wanted = match["key"], match["absent"] is None
+        return lambda labels: (key in labels) is wanted
+    raise errors.bad_request(f"unable to parse requirement: {text.strip()!r} is not a label selector")
+
+
+def _membership(key: str, values: set[str], wanted: bool) -> LabelTest:
+    if wanted:
+        return lambda labels: labels.get(key) in values
+    return lambda labels: labels.get(key) not in values
+
+
+def _comparison(key: str, op: str, bound: int) -> LabelTest:
+    def test(labels: Labels) -> bool:
+        try:
+            value = int(labels[key])
+        except (KeyError, ValueError):
+            return False
+        return value > bound if op == ">" else value < bound
+
+    return test
+
+
+def label_selector_test(selector: Mapping[str, object] | None) -> LabelTest:
+    """A LabelSelector object (matchLabels, matchExpressions) as a test. None selects nothing, empty everything."""
+    if selector is None:
+        return lambda _labels: False
+    tests: list[LabelTest] = []
+    match_labels = selector.get("matchLabels")
+    if isinstance(match_labels, Mapping):
+        tests += [_membership(str(key), {str(value)}, True) for key, value in match_labels.items()]
+    expressions = selector.get("matchExpressions")
+    if isinstance(expressions, list):
+        tests += [_expression(expression) for expression in expressions]
+    return lambda labels: all(test(labels) for test in tests)
+
+
+def _expression(expression: Mapping[str, object]) -> LabelTest:
+    key, operator = str(expression.get("key")), expression.get("operator")
+    listed = expression.get("values")
+    values = {str(value) for value in listed} if isinstance(listed, list) else set()
+    if operator in ("In", "NotIn"):
+        return _membership(key, values, operator == "In")
+    wanted = operator == "Exists"
+    return lambda labels: (key in labels) is wanted
+
+
+def parse_fields(text: str, kind: Kind) -> RecordTest:
+    """`status.phase=Running,metadata.name!=x` as a test. A field that this kind does not index is a 400."""
+    tests = [_field(part, kind) for part in text.split(",") if part.strip()]
+    return lambda record: all(test(record) for test in tests)
+
+
+def _field(text: str, kind: Kind) -> RecordTest:
+    path, wanted, value = _field_parts(text)
+    if path == "metadata.name":
+        return lambda record: (record.name == value) is wanted
+    if path == "metadata.namespace":
+        return lambda record: (record.namespace == value) is wanted
+    if path not in kind.fields:
+        raise errors.bad_request(f"field label not supported: {path}")
+    if kind.custom:
+        return lambda record: (field_value(record.object(), path) == value) is wanted
+    stored = path if kind.is_stored_form else stored_field(path)
+    return lambda record: (record.fields.get(stored, "") == value) is wanted
+
+
+def _field_parts(text: str) -> tuple[str, bool, str]:
+    for operator, wanted in (("!=", False), ("==", True), ("=", True)):
+        path, found, value = text.partition(operator)
+        if found:
+            return path.strip(), wanted, value.strip().replace("\\,", ",").replace("\\=", "=")
+    raise errors.bad_request(f"invalid field selector: {text!r}")
+
+
+def single_name(text: str) -> str:
+    """The name that a field selector asks for, so that a list of one object need not look at all."""
+    for part in text.split(","):
+        path, found, value = part.partition("=")
+        if found and path.strip() == "metadata.name":
+            return value.strip().removeprefix("=")
+    return ""

@@ -1,0 +1,1 @@
+"""What can be done to objects. Nothing here knows HTTP except watches and streams."""
