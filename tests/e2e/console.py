@@ -33,6 +33,8 @@ class Console:
             start_new_session=True,
         )
         os.close(slave)
+        # What is typed before the terminal is raw would be thrown away with the switch.
+        self.expect("Connected to the console", within_s=60)
         return self
 
     def __exit__(
@@ -71,6 +73,16 @@ class Console:
                 raise AssertionError(f"{text!r} not on the console within {within_s} s; seen: {self.seen[-2000:]!r}")
             self._take(left)
         return at + len(text)
+
+    def prompt(self, *, within_s: float = 60) -> None:
+        """Presses Enter until the guest's shell answers: a guest that still boots swallows what is typed."""
+        deadline = time.monotonic() + within_s
+        mark = len(self.seen)
+        while "guest# " not in self.seen[mark:]:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no prompt within {within_s} s; seen: {self.seen[-2000:]!r}")
+            self.send("")
+            self.read(0.5)
 
     def shell(self, command: str, *, within_s: float = 30) -> str:
         """Runs one command in the guest's shell and gives its output."""

@@ -66,7 +66,7 @@ def test_boots_from_its_disk_and_prints_on_its_console(space: Space) -> None:
     """The guest's own words reach `virtctl console`, and a shell answers."""
     space.boot(vmi("disk"))
     with space.console("disk") as console:
-        console.send("")
+        console.prompt()
         assert "x86_64" in console.shell("uname -m")
         assert FIRST_LINE in console.shell("dmesg | tail -50; cat /run/boot.log 2>/dev/null; echo virtpod guest")
         assert console.leave() == 0
@@ -75,7 +75,7 @@ def test_boots_from_its_disk_and_prints_on_its_console(space: Space) -> None:
 def test_boots_a_kernel_out_of_an_image(space: Space) -> None:
     space.boot(kernel_boot("kernel"))
     with space.console("kernel") as console:
-        console.send("")
+        console.prompt()
         assert "console=ttyS0 quiet" in console.shell("cat /proc/cmdline")
 
 
@@ -85,7 +85,7 @@ def test_network_both_ways_through_masquerade(space: Space) -> None:
     address = address_of(running)
     assert eventually(lambda: echo(address, "hello"), within_s=60) == "hello"
     with space.console("net") as console:
-        console.send("")
+        console.prompt()
         assert "10.0.2.2" in console.shell("ip -4 addr show eth0")
         own = own_address_towards(address)
         with OneConnection(own) as server:
@@ -118,7 +118,7 @@ def test_bridge_binding_hands_the_pod_address_to_the_guest(space: Space) -> None
     assert address_of(running) == address
     assert eventually(lambda: echo(address, "bridge"), within_s=60) == "bridge"
     with space.console("bridged") as console:
-        console.send("")
+        console.prompt()
         assert address in console.shell("ip -4 addr show eth0")
 
 
@@ -126,7 +126,7 @@ def test_user_data_is_applied(space: Space) -> None:
     data = "#cloud-config\nhostname: renamed\nruncmd:\n  - echo applied > /run/marker\n"
     space.boot(with_user_data(vmi("userdata"), data))
     with space.console("userdata") as console:
-        console.send("")
+        console.prompt()
         eventually(lambda: "applied" in console.shell("cat /run/marker").split("cat /run/marker")[-1], within_s=30)
         assert "renamed" in console.shell("hostname")
 
@@ -138,14 +138,14 @@ def test_user_data_from_a_secret(space: Space) -> None:
     source = {"cloudInitNoCloud": {"secretRef": {"name": "data"}}}
     space.boot(with_volume(vmi("secret"), "cloudinit", source))
     with space.console("secret") as console:
-        console.send("")
+        console.prompt()
         eventually(lambda: "from-secret\r\n" in console.shell("cat /run/marker"), within_s=30)
 
 
 def test_empty_disk_has_its_size(space: Space) -> None:
     space.boot(with_volume(vmi("scratch"), "scratch", {"emptyDisk": {"capacity": "64Mi"}}))
     with space.console("scratch") as console:
-        console.send("")
+        console.prompt()
         assert str(64 * 1024 * 2) in console.shell("cat /sys/block/vdb/size")
 
 

@@ -31,7 +31,7 @@ def test_the_guest_outlives_every_service(space: Space) -> None:
 
         def answers(mark: str = f"mark-{number}") -> bool:
             with space.console("steady") as console:
-                console.send("")
+                console.prompt()
                 return mark in console.shell(f"echo {mark}", within_s=10)
 
         eventually(answers, within_s=60, what=f"console after the death of {component}")

@@ -23,7 +23,7 @@ def test_pause_stops_the_guest_and_unpause_resumes_it(space: Space) -> None:
     """The guest's own ticks stop while it is paused, and go on from where they were."""
     space.boot(kernel_boot("paused"))
     with space.console("paused") as console:
-        console.send("")
+        console.prompt()
         console.send("ticks on")
         console.expect("tick ", within_s=20)
         space.virtctl("pause", "vmi", "paused")
@@ -44,8 +44,7 @@ def test_delete_shuts_the_guest_down_and_leaves_nothing(space: Space) -> None:
     uid = running["metadata"]["uid"]
     pod = space.engine.get("-n", space.namespace, "pods")["items"][0]["metadata"]["uid"]
     with space.console("gone") as console:
-        console.send("")
-        console.expect("#", within_s=30)
+        console.prompt()
         space.kubectl("delete", "vmi", "gone", "--wait=false")
         console.expect("ACPI power button", within_s=30)
     space.gone("vmi")
@@ -59,8 +58,7 @@ def test_guest_that_powers_off_succeeds(space: Space) -> None:
     """A guest that ends by itself makes its VMI Succeeded, and the Pod does not come back."""
     space.boot(kernel_boot("off"))
     with space.console("off") as console:
-        console.send("")
-        console.expect("#", within_s=30)
+        console.prompt()
         console.send("poweroff")
         space.phase("off", "Succeeded", within_s=60)
 
