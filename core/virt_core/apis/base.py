@@ -6,6 +6,7 @@ Unknown fields are dropped on decode: never send back as a whole what you do not
 
 from __future__ import annotations
 
+import threading
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -27,15 +28,22 @@ T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+# msgspec looks at a class the first time it meets it, and a second thread that comes meanwhile sees it half done and
+# crashes the process. So all first looks happen one after the other.
+_first_look = threading.Lock()
 
 
 def decode(data: bytes | str, cls: type[T]) -> T:
     """Reads JSON into a struct. Raises msgspec.ValidationError, whose text carries the path of the field."""
-    decoder = _decoders.get(cls)
-    if decoder is None:
-        decoder = _decoders[cls] = msgspec.json.Decoder(cls)
-    result: T = decoder.decode(data)
+    result: T = (_decoders.get(cls) or _make_decoder(cls)).decode(data)
     return result
+
+
+def _make_decoder(cls: type[Any]) -> msgspec.json.Decoder[Any]:
+    with _first_look:
+        if cls not in _decoders:
+            _decoders[cls] = msgspec.json.Decoder(cls)
+        return _decoders[cls]
 
 
 def encode(obj: Any) -> bytes:
@@ -48,4 +56,6 @@ def to_plain(obj: Any) -> Any:
 
 
 def from_plain(data: Any, cls: type[T]) -> T:
+    if cls not in _decoders:
+        _make_decoder(cls)
     return msgspec.convert(data, cls)

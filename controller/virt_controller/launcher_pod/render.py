@@ -1,0 +1,124 @@
+"""Puts the sections together.
+
+The Pod passes the `restricted` Pod Security level: no hostPath, no privilege, no capability but the one that level
+allows (NET_BIND_SERVICE), nothing of the node but what extended resources hand out, and a read-only root.
+"""
+
+from __future__ import annotations
+
+from virt_core.apis import names
+from virt_core.apis.meta import ObjectMeta, OwnerReference
+from virt_core.apis.podparts import LocalObjectReference, ResourceRequirements
+from virt_core.apis.pods import (
+    Capabilities,
+    Container,
+    Pod,
+    PodSecurityContext,
+    PodSpec,
+    SeccompProfile,
+    SecurityContext,
+)
+from virt_core.apis.vmi import VirtualMachineInstance
+
+from virt_controller.launcher_pod import sections, volumes
+from virt_controller.launcher_pod.parts import Parts, combine
+from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig, grace_seconds
+
+_NAME_LIMIT = 63 - len("virt-launcher--12345")
+
+SECTIONS: tuple[Section, ...] = (
+    sections.identity,
+    sections.process,
+    sections.environment,
+    sections.scratch,
+    volumes.volumes,
+    volumes.kernel_boot,
+    sections.cpu_and_memory,
+    sections.devices,
+    sections.ports,
+    sections.placement,
+)
+
+
+def render(vmi: VirtualMachineInstance, config: TemplateConfig) -> Pod:
+    """Raises UnsupportedSpecError."""
+    parts = combine(section(vmi, config) for section in SECTIONS)
+    return Pod(metadata=_metadata(vmi, parts), spec=_spec(vmi, config, parts))
+
+
+def controller_reference(vmi: VirtualMachineInstance) -> OwnerReference:
+    return OwnerReference(
+        api_version=names.API_VERSION,
+        kind="VirtualMachineInstance",
+        name=vmi.metadata.name,
+        uid=vmi.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def _metadata(vmi: VirtualMachineInstance, parts: Parts) -> ObjectMeta:
+    return ObjectMeta(
+        # Cut so that the Pod's name is still a valid host name.
+        generate_name=f"virt-launcher-{vmi.metadata.name[:_NAME_LIMIT]}-",
+        namespace=vmi.metadata.namespace,
+        labels=parts.labels,
+        annotations=parts.annotations,
+        owner_references=[controller_reference(vmi)],
+    )
+
+
+def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> PodSpec:
+    spec = vmi.spec
+    return PodSpec(
+        volumes=list(parts.volumes),
+        containers=[_compute(config, parts)],
+        restart_policy="Never",
+        termination_grace_period_seconds=grace_seconds(vmi) + 2 * GRACE_MARGIN_S,
+        dns_policy=spec.dns_policy,
+        dns_config=spec.dns_config,
+        node_selector=parts.node_selector,
+        service_account_name=spec.service_account_name,
+        automount_service_account_token=False,
+        security_context=_pod_security(),
+        image_pull_secrets=[LocalObjectReference(name=name) for name in parts.pull_secrets],
+        hostname=(spec.hostname or vmi.metadata.name).replace(".", "-")[:63].rstrip("-"),
+        subdomain=spec.subdomain,
+        affinity=spec.affinity,
+        scheduler_name=spec.scheduler_name,
+        tolerations=spec.tolerations,
+        priority_class_name=spec.priority_class_name,
+        enable_service_links=False,
+        topology_spread_constraints=spec.topology_spread_constraints,
+    )
+
+
+def _pod_security() -> PodSecurityContext:
+    return PodSecurityContext(
+        run_as_user=names.LAUNCHER_UID,
+        run_as_group=names.LAUNCHER_GID,
+        run_as_non_root=True,
+        fs_group=names.LAUNCHER_GID,
+        seccomp_profile=SeccompProfile(type="RuntimeDefault"),
+    )
+
+
+def _compute(config: TemplateConfig, parts: Parts) -> Container:
+    return Container(
+        name=names.CONTAINER_COMPUTE,
+        image=config.launcher_image,
+        image_pull_policy=config.launcher_pull_policy,
+        command=["virt-launcher"],
+        args=list(parts.args),
+        env=list(parts.env),
+        ports=list(parts.ports),
+        resources=ResourceRequirements(requests=dict(parts.requests), limits=dict(parts.limits)),
+        volume_mounts=list(parts.mounts),
+        # The last words of a launcher that died are the best reason we can give.
+        termination_message_policy="FallbackToLogsOnError",
+        security_context=SecurityContext(
+            allow_privilege_escalation=False,
+            capabilities=Capabilities(add=["NET_BIND_SERVICE"], drop=["ALL"]),
+            read_only_root_filesystem=True,
+        ),
+    )

@@ -1,0 +1,162 @@
+"""The sections of the launcher Pod, each one fact about it: a function from VMI and configuration to Parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from virt_core.apis import names
+from virt_core.apis.podparts import ObjectFieldSelector
+from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource, VolumeMount
+from virt_core.apis.podvolumes import EmptyDirVolumeSource, Volume
+from virt_core.apis.quantity import format_bytes, parse_bytes
+from virt_core.apis.vmi import VirtualMachineInstance
+
+from virt_controller.launcher_pod import memory
+from virt_controller.launcher_pod.parts import Parts
+
+#: The launcher outlives the guest's grace by this much, and the Pod the launcher's by as much again.
+GRACE_MARGIN_S = 15
+#: CPU that is booked for each vCPU: ten guests share a core unless they say otherwise.
+MILLICPU_PER_VCPU = 100
+
+_SCRATCH = {
+    names.VOLUME_PRIVATE: names.PATH_PRIVATE,
+    names.VOLUME_PUBLIC: names.PATH_SHARE,
+    names.VOLUME_SOCKETS: names.PATH_SOCKETS,
+    names.VOLUME_LIBVIRT: names.PATH_LIBVIRT,
+    names.VOLUME_EPHEMERAL_DISKS: names.PATH_EPHEMERAL_DISKS,
+    names.VOLUME_TMP: "/tmp",
+}
+#: What kubectl and the API server note on an object is about that object, not about its Pod.
+_OWN_ANNOTATIONS = (
+    names.ANNOTATION_PREFIX_KUBECTL,
+    names.ANNOTATION_LATEST_API_VERSION,
+    names.ANNOTATION_STORAGE_API_VERSION,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateConfig:
+    launcher_image: str
+    launcher_pull_policy: str = "IfNotPresent"
+    #: Whether some node offers the device; a request for what nobody has would never be scheduled.
+    kvm: bool = False
+    vhost_net: bool = False
+    qemu_timeout_s: int = 240
+
+
+Section = Callable[[VirtualMachineInstance, TemplateConfig], Parts]
+
+
+def grace_seconds(vmi: VirtualMachineInstance) -> int:
+    grace = vmi.spec.termination_grace_period_seconds
+    return names.DEFAULT_GRACE_PERIOD_S if grace is None else max(grace, 0)
+
+
+def identity(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
+    """Whose Pod it is. For people and selectors only: ownership is decided by the controller reference."""
+    meta = vmi.metadata
+    kept = {key: value for key, value in meta.annotations.items() if not key.startswith(_OWN_ANNOTATIONS)}
+    return Parts(
+        labels=meta.labels
+        | {
+            names.LABEL_APP: names.APP_LAUNCHER,
+            names.LABEL_CREATED_BY: meta.uid,
+            names.LABEL_VMI_ID: names.vmi_id(meta.name),
+            names.LABEL_VM_NAME: names.vmi_id(vmi.spec.hostname or meta.name),
+        },
+        annotations=kept
+        | {names.ANNOTATION_DOMAIN: meta.name, names.ANNOTATION_DEFAULT_CONTAINER: names.CONTAINER_COMPUTE},
+    )
+
+
+def process(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
+    """How the launcher is told what it is for."""
+    meta = vmi.metadata
+    flags = {
+        "--name": meta.name,
+        "--namespace": meta.namespace,
+        "--uid": meta.uid,
+        "--grace-period-seconds": str(grace_seconds(vmi) + GRACE_MARGIN_S),
+        "--qemu-timeout": str(config.qemu_timeout_s),
+        "--share-dir": names.PATH_SHARE,
+        "--private-dir": names.PATH_PRIVATE,
+        "--ephemeral-disk-dir": names.PATH_EPHEMERAL_DISKS,
+        "--libvirt-dir": names.PATH_LIBVIRT,
+    }
+    args = tuple(word for flag, value in flags.items() for word in (flag, value))
+    return Parts(args=args if config.kvm else (*args, "--allow-emulation"))
+
+
+def environment(_vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
+    """Where libvirt as an ordinary user finds its directories, and what keeps the launcher small."""
+    values = {
+        "HOME": names.PATH_PRIVATE,
+        "XDG_CACHE_HOME": f"{names.PATH_PRIVATE}/cache",
+        "XDG_CONFIG_HOME": f"{names.PATH_PRIVATE}/config",
+        "XDG_DATA_HOME": f"{names.PATH_PRIVATE}/data",
+        "XDG_RUNTIME_DIR": names.PATH_LIBVIRT,
+        # Threads of a small Python process would otherwise each get an arena of their own.
+        "MALLOC_ARENA_MAX": "2",
+        # The root is read-only; bytecode comes with the image.
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    pod_name = EnvVarSource(field_ref=ObjectFieldSelector(api_version="v1", field_path="metadata.name"))
+    return Parts(
+        env=(EnvVar(name="POD_NAME", value_from=pod_name), *(EnvVar(name=k, value=v) for k, v in values.items()))
+    )
+
+
+def scratch(_vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
+    """The writable places in an otherwise read-only container."""
+    return Parts(
+        volumes=tuple(Volume(name=name, empty_dir=EmptyDirVolumeSource()) for name in _SCRATCH),
+        mounts=tuple(VolumeMount(name=name, mount_path=path) for name, path in _SCRATCH.items()),
+    )
+
+
+def cpu_and_memory(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
+    emulated = not config.kvm
+    extra = memory.overhead(vmi, emulated=emulated)
+    requests = {
+        "cpu": f"{MILLICPU_PER_VCPU * memory.vcpus(vmi)}m",
+        "memory": format_bytes(memory.request(vmi, emulated=emulated)),
+    }
+    limits: dict[str, str] = {}
+    resources = vmi.spec.domain.resources
+    if "cpu" in resources.requests:
+        requests["cpu"] = str(resources.requests["cpu"])
+    if "cpu" in resources.limits:
+        limits["cpu"] = str(resources.limits["cpu"])
+    if "memory" in resources.limits:
+        limits["memory"] = format_bytes(parse_bytes(resources.limits["memory"]) + extra)
+    return Parts(requests=requests, limits=limits, annotations={names.ANNOTATION_MEMORY_OVERHEAD: str(extra)})
+
+
+def devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
+    """Host devices, as extended resources: the node checks and counts them, no privilege needed."""
+    wanted: dict[str, str] = {}
+    interfaces = vmi.spec.domain.devices.interfaces
+    if config.kvm:
+        wanted[names.RESOURCE_KVM] = "1"
+    if interfaces:
+        wanted[names.RESOURCE_TUN] = "1"
+    if config.vhost_net and config.kvm and any((nic.model or "virtio") == "virtio" for nic in interfaces):
+        wanted[names.RESOURCE_VHOST_NET] = "1"
+    return Parts(requests=wanted, limits=wanted)
+
+
+def ports(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
+    """The guest's ports, so that Services can name them."""
+    return Parts(
+        ports=tuple(
+            ContainerPort(name=port.name or "", protocol=port.protocol or "TCP", container_port=port.port)
+            for nic in vmi.spec.domain.devices.interfaces
+            for port in nic.ports
+        )
+    )
+
+
+def placement(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
+    return Parts(node_selector=vmi.spec.node_selector | {names.LABEL_SCHEDULABLE: "true"})

@@ -1,0 +1,192 @@
+"""The VMI controller: looks up the objects, lets `decide` decide, and does what it says. Nothing else."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from virt_core.apis import names
+from virt_core.apis.nodes import Node
+from virt_core.apis.pods import Pod
+from virt_core.apis.quantity import parse_int
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.client import KubeClient
+from virt_core.kube.controller import Result
+from virt_core.kube.errors import ApiError, NotFound, Unreachable
+from virt_core.kube.expectations import TIMEOUT_S, Expectations
+from virt_core.kube.informer import Informer
+from virt_core.kube.recorder import EventRecorder
+from virt_core.kube.store import key_of
+from virt_core.kube.workqueue import WorkQueue
+from virt_core.kube.writes import OwnWrites, write_difference
+from virt_core.runtime.clock import Clock
+from virt_core.runtime.logs import get_logger
+
+from virt_controller.launcher_pod import UnsupportedSpecError, render
+from virt_controller.launcher_pod.sections import TemplateConfig
+from virt_controller.vmi import decide as rules
+from virt_controller.vmi.pods import Trouble, controller_of, owner_uid
+
+log = get_logger(__name__)
+
+OWNER_INDEX = "owner"
+
+
+class VMIController:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        queue: WorkQueue,
+        vmis: Informer[VirtualMachineInstance],
+        pods: Informer[Pod],
+        nodes: Informer[Node],
+        recorder: EventRecorder,
+        template: TemplateConfig,
+        clock: Clock,
+    ) -> None:
+        self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
+        self._vmis, self._pods, self._nodes = vmis, pods, nodes
+        self._template = template
+        self._expectations = Expectations(clock)
+        self._writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
+        #: VMIs whose Pod may have been created although the answer got lost.
+        self._doubtful: set[str] = set()
+        vmis.add_handler(self._vmi_changed, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
+        pods.add_handler(self._pod_added, lambda _old, new: self._pod_changed(new), self._pod_gone)
+
+    def reconcile(self, key: str) -> Result | None:
+        cached = self._vmis.get(key)
+        if cached is None:
+            self._expectations.forget(key)
+            return None
+        if not self._expectations.satisfied(key):
+            return Result(TIMEOUT_S)
+        vmi = self._writes.freshest(cached)
+        decision = rules.decide(vmi, self._pods.by_index(OWNER_INDEX, vmi.metadata.uid), self._clock.now())
+        self._delete_pods(key, decision)
+        if decision.create_pod:
+            self._create_pod(key, vmi)
+        elif decision.vmi is not None:
+            self._write(vmi, decision.vmi)
+        for note in decision.notes:
+            self._recorder.event(vmi, note.type, note.reason, note.message)
+        return Result(decision.recheck_s) if decision.recheck_s else None
+
+    def _write(self, old: VirtualMachineInstance, new: VirtualMachineInstance) -> None:
+        try:
+            written = write_difference(self._client, old, new)
+        except NotFound:
+            return  # Deleted for good meanwhile; there is nothing left to say.
+        if written is not None:
+            self._writes.remember(written)
+
+    def _create_pod(self, key: str, vmi: VirtualMachineInstance) -> None:
+        try:
+            pod = render(vmi, self._current_template())
+        except UnsupportedSpecError as error:
+            decision = rules.failed(vmi, names.FAILED_INVALID_SPEC, str(error), self._clock.now())
+            self._write(vmi, decision.vmi or vmi)
+            self._recorder.event(vmi, names.EVENT_WARNING, names.FAILED_INVALID_SPEC, str(error))
+            return
+        if key in self._doubtful and self._exists_already(vmi):
+            # The informer is about to show it.
+            return
+        self._expectations.expect_creations(key)
+        try:
+            created = self._client.create(pod)
+        except ApiError as error:
+            self._expectations.creation_observed(key)
+            self._creation_failed(key, vmi, error)
+            raise
+        self._doubtful.discard(key)
+        self._write(vmi, rules.scheduling(vmi, self._clock.now()))
+        self._recorder.event(
+            vmi, names.EVENT_NORMAL, names.EVENT_SUCCESSFUL_CREATE, f"created the launcher Pod {created.metadata.name}"
+        )
+
+    def _exists_already(self, vmi: VirtualMachineInstance) -> bool:
+        selector = f"{names.LABEL_CREATED_BY}={vmi.metadata.uid}"
+        found = self._client.list(Pod, vmi.metadata.namespace, label_selector=selector).items
+        return any(owner_uid(pod) == vmi.metadata.uid for pod in found)
+
+    def _creation_failed(self, key: str, vmi: VirtualMachineInstance, error: ApiError) -> None:
+        if isinstance(error, Unreachable):
+            self._doubtful.add(key)
+            return
+        trouble = Trouble(names.REASON_FAILED_CREATE, f"the launcher Pod could not be created: {error}")
+        self._write(vmi, rules.not_synchronized(vmi, trouble, self._clock.now()))
+        self._recorder.event(vmi, names.EVENT_WARNING, trouble.reason, trouble.message)
+
+    def _delete_pods(self, key: str, decision: rules.Decision) -> None:
+        for pod in decision.delete_pods:
+            meta = pod.metadata
+            self._expectations.expect_deletions(key, [meta.uid])
+            try:
+                self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+            except NotFound:
+                self._expectations.deletion_observed(key, meta.uid)
+            except ApiError:
+                self._expectations.deletion_observed(key, meta.uid)
+                raise
+            log.info("deleted the launcher Pod", vmi=key, pod=meta.name)
+
+    def _current_template(self) -> TemplateConfig:
+        return with_devices(self._template, self._nodes.list())
+
+    def _vmi_changed(self, vmi: VirtualMachineInstance) -> None:
+        self._queue.add(key_of(vmi))
+
+    def _vmi_gone(self, vmi: VirtualMachineInstance) -> None:
+        self._writes.forget(vmi.metadata.uid)
+        self._doubtful.discard(key_of(vmi))
+        self._queue.add(key_of(vmi))
+
+    def _pod_added(self, pod: Pod) -> None:
+        if key := owner_key(pod):
+            self._expectations.creation_observed(key)
+        self._pod_changed(pod)
+
+    def _pod_changed(self, pod: Pod) -> None:
+        if key := owner_key(pod):
+            if pod.metadata.deletion_timestamp is not None:
+                self._expectations.deletion_observed(key, pod.metadata.uid)
+            self._queue.add(key)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        if key := owner_key(pod):
+            self._expectations.deletion_observed(key, pod.metadata.uid)
+            self._queue.add(key)
+
+
+def owner_key(pod: Pod) -> str:
+    """The key of the VMI that controls the Pod; the UID decides later whether it is the same VMI still."""
+    ref = controller_of(pod)
+    return f"{pod.metadata.namespace}/{ref.name}" if ref is not None and owner_uid(pod) else ""
+
+
+def owner_indexer(pod: Pod) -> list[str]:
+    uid = owner_uid(pod)
+    return [uid] if uid else []
+
+
+def without_managed_fields(vmi: VirtualMachineInstance) -> VirtualMachineInstance:
+    """Nobody here reads them, and they are half of a cached object."""
+    return replace(vmi, metadata=replace(vmi.metadata, managed_fields=[]))
+
+
+def pod_without_managed_fields(pod: Pod) -> Pod:
+    return replace(pod, metadata=replace(pod.metadata, managed_fields=[]))
+
+
+def with_devices(template: TemplateConfig, nodes: list[Node]) -> TemplateConfig:
+    """A device is asked for when some node offers it: then the scheduler finds that node."""
+    return TemplateConfig(
+        launcher_image=template.launcher_image,
+        launcher_pull_policy=template.launcher_pull_policy,
+        kvm=any(_offers(node, names.RESOURCE_KVM) for node in nodes),
+        vhost_net=any(_offers(node, names.RESOURCE_VHOST_NET) for node in nodes),
+        qemu_timeout_s=template.qemu_timeout_s,
+    )
+
+
+def _offers(node: Node, resource: str) -> bool:
+    return parse_int(node.status.allocatable.get(resource, 0)) > 0

@@ -1,0 +1,230 @@
+"""What to do about a VMI and its Pods. Pure: objects and the time in, a Decision out.
+
+virt-controller owns a VMI until a node has it (Pending, Scheduling, Scheduled), and its removal. In between it only
+watches over the Pod: the node tells what the guest does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec.structs import replace
+from virt_core.apis import handoffs, names
+from virt_core.apis.pods import Pod
+from virt_core.apis.quantity import format_bytes
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.vmistatus import MemoryStatus, VirtualMachineInstanceStatus
+from virt_core.kube.conditions import get_condition
+from virt_core.kube.vmistatus import with_condition, with_failure, with_handoff, with_phase, without_condition
+from virt_core.runtime.clock import parse_rfc3339
+
+from virt_controller.vmi import pods as facts
+from virt_controller.vmi.readiness import follow
+
+#: The node's handler sees the end of a launcher at once and knows more about it, so it gets to speak first.
+HANDLER_FIRST_S = 3.0
+#: A launcher whose VMI is over ends by itself; one that does not is stuck.
+STUCK_AFTER_END_S = 20.0
+
+_HANDED_OVER = frozenset({names.PHASE_SCHEDULED, names.PHASE_RUNNING})
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """An Event to record."""
+
+    type: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    create_pod: bool = False
+    delete_pods: tuple[Pod, ...] = ()
+    #: The VMI as it should be written, if it differs.
+    vmi: VirtualMachineInstance | None = None
+    notes: tuple[Note, ...] = ()
+    recheck_s: float = 0.0
+
+
+def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime) -> Decision:
+    """`pods` are those that the VMI controls, complete: nothing we created or deleted is still on its way."""
+    phase = vmi.status.phase
+    if vmi.metadata.deletion_timestamp is not None:
+        return _remove(vmi, pods, now)
+    if phase in names.FINAL_PHASES:
+        return _after_end(vmi, pods, now)
+    if phase in _HANDED_OVER:
+        return _watch_over(vmi, facts.current(pods, vmi), now)
+    if not pods:
+        return _begin(vmi, now)
+    return _schedule(vmi, facts.current(pods, vmi), now)
+
+
+def scheduling(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineInstance:
+    """The VMI once its Pod object exists."""
+    status = with_phase(vmi.status, names.PHASE_SCHEDULING, now)
+    status = with_handoff(status, handoffs.POD_CREATED, now)
+    status = without_condition(status, names.CONDITION_SYNCHRONIZED)
+    status = with_condition(
+        status,
+        names.CONDITION_READY,
+        names.FALSE,
+        names.REASON_GUEST_NOT_RUNNING,
+        "the guest is not running yet",
+        now=now,
+    )
+    finalizers = vmi.metadata.finalizers
+    if names.FINALIZER_VMI not in finalizers:
+        finalizers = [*finalizers, names.FINALIZER_VMI]
+    return replace(vmi, metadata=replace(vmi.metadata, finalizers=finalizers), status=status)
+
+
+def failed(vmi: VirtualMachineInstance, reason: str, message: str, now: datetime) -> Decision:
+    status = with_failure(vmi.status, reason, message, now)
+    return Decision(vmi=replace(vmi, status=status), notes=(Note(names.EVENT_WARNING, reason, message),))
+
+
+def not_synchronized(vmi: VirtualMachineInstance, trouble: facts.Trouble, now: datetime) -> VirtualMachineInstance:
+    status = with_condition(
+        vmi.status, names.CONDITION_SYNCHRONIZED, names.FALSE, trouble.reason, trouble.message, now=now
+    )
+    return replace(vmi, status=status)
+
+
+def _begin(vmi: VirtualMachineInstance, now: datetime) -> Decision:
+    if vmi.status.phase == names.PHASE_SCHEDULING:
+        return failed(vmi, names.FAILED_POD_GONE, facts.end_words(None), now)
+    return Decision(create_pod=True)
+
+
+def _schedule(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime) -> Decision:
+    if pod is None:
+        return failed(vmi, names.FAILED_POD_GONE, facts.end_words(None), now)
+    if vmi.status.phase != names.PHASE_SCHEDULING:
+        # The Pod was made, but the write that says so did not get through.
+        vmi = scheduling(vmi, now)
+    if facts.is_finished(pod) or facts.is_terminating(pod):
+        return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
+    if facts.is_ready_for_node(pod):
+        return _hand_over(vmi, pod, now)
+    return _wait_for_pod(vmi, pod, now)
+
+
+def _hand_over(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
+    node = pod.spec.node_name
+    status = with_phase(vmi.status, names.PHASE_SCHEDULED, now)
+    status = with_handoff(status, handoffs.POD_STARTED, now)
+    status = with_handoff(status, handoffs.HANDED_OVER, now)
+    status = without_condition(status, names.CONDITION_SYNCHRONIZED, names.CONDITION_POD_SCHEDULED)
+    status = replace(
+        status,
+        node_name=node,
+        active_pods={pod.metadata.uid: node},
+        qos_class=pod.status.qos_class or None,
+        migration_transport="Unix",
+        memory=_with_overhead(status, pod),
+    )
+    labels = vmi.metadata.labels | {names.LABEL_NODE_NAME: node}
+    return Decision(vmi=replace(vmi, metadata=replace(vmi.metadata, labels=labels), status=status))
+
+
+def _with_overhead(status: VirtualMachineInstanceStatus, pod: Pod) -> MemoryStatus | None:
+    overhead = pod.metadata.annotations.get(names.ANNOTATION_MEMORY_OVERHEAD)
+    if overhead is None or not overhead.isdecimal():
+        return status.memory
+    return replace(status.memory or MemoryStatus(), memory_overhead=format_bytes(int(overhead)))
+
+
+def _wait_for_pod(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
+    """Nothing is written while all goes its way; what holds it up is told once."""
+    since = parse_rfc3339(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else now
+    left_s = handoffs.POD_STARTED.deadline_s - (now - since).total_seconds()
+    trouble = facts.waiting_trouble(pod, vmi)
+    if unschedulable := facts.unschedulable(pod):
+        status = with_condition(
+            vmi.status,
+            names.CONDITION_POD_SCHEDULED,
+            names.FALSE,
+            unschedulable.reason,
+            unschedulable.message,
+            now=now,
+        )
+        return Decision(vmi=replace(vmi, status=status))
+    if trouble is None and left_s <= 0:
+        message = f"waiting for {handoffs.POD_STARTED.waiting_for} ({pod.metadata.name} is {pod.status.phase or 'new'})"
+        trouble = facts.Trouble("PodNotStarted", message)
+    if trouble is None or _already_told(vmi, trouble):
+        return Decision(vmi=vmi, recheck_s=max(left_s, 0.0))
+    note = Note(names.EVENT_WARNING, trouble.reason, trouble.message)
+    return Decision(vmi=not_synchronized(vmi, trouble, now), notes=(note,), recheck_s=max(left_s, 0.0))
+
+
+def _already_told(vmi: VirtualMachineInstance, trouble: facts.Trouble) -> bool:
+    """A node that retries goes back and forth between two reasons for one trouble; the first telling is enough."""
+    told = get_condition(vmi.status.conditions, names.CONDITION_SYNCHRONIZED)
+    if told is None:
+        return False
+    pulls = {names.REASON_ERR_IMAGE_PULL, names.REASON_IMAGE_PULL_BACKOFF}
+    return told.reason == trouble.reason or {told.reason, trouble.reason} == pulls
+
+
+def _watch_over(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime) -> Decision:
+    if pod is None:
+        return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(None), now)
+    if facts.is_finished(pod):
+        return _launcher_ended(vmi, pod, now)
+    return Decision(vmi=replace(vmi, status=follow(vmi.status, pod, now)))
+
+
+def _launcher_ended(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
+    terminated = facts.compute_state(pod).terminated
+    if terminated is not None and terminated.finished_at:
+        left_s = HANDLER_FIRST_S - (now - parse_rfc3339(terminated.finished_at)).total_seconds()
+        if 0 < left_s <= HANDLER_FIRST_S:
+            return Decision(recheck_s=left_s)
+    if pod.status.phase == "Succeeded":
+        return Decision(vmi=replace(vmi, status=with_phase(vmi.status, names.PHASE_SUCCEEDED, now)))
+    return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
+
+
+def _remove(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime) -> Decision:
+    """Deleted: its Pods go first, then the finalizer. A finished Pod is deleted too: nobody will read its logs."""
+    if not pods:
+        return Decision(vmi=_finalized(vmi, now))
+    alive = tuple(pod for pod in pods if not facts.is_terminating(pod))
+    current = facts.current(pods, vmi)
+    status = vmi.status if current is None else follow(vmi.status, current, now)
+    return Decision(delete_pods=alive, vmi=replace(vmi, status=status))
+
+
+def _after_end(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime) -> Decision:
+    """Over but not deleted: the finished Pod stays for its logs; one that still runs long after is stuck."""
+    if not pods:
+        return Decision(vmi=_finalized(vmi, now))
+    running = tuple(pod for pod in pods if not facts.is_finished(pod) and not facts.is_terminating(pod))
+    if not running:
+        return Decision()
+    left_s = STUCK_AFTER_END_S - (now - _ended_at(vmi, now)).total_seconds()
+    if left_s > 0:
+        return Decision(recheck_s=left_s)
+    return Decision(delete_pods=running)
+
+
+def _ended_at(vmi: VirtualMachineInstance, now: datetime) -> datetime:
+    for stamp in vmi.status.phase_transition_timestamps:
+        if stamp.phase == vmi.status.phase and stamp.phase_transition_timestamp:
+            return parse_rfc3339(stamp.phase_transition_timestamp)
+    return now
+
+
+def _finalized(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineInstance:
+    ours = (names.FINALIZER_VMI, names.FINALIZER_VMI_LEGACY)
+    metadata = replace(vmi.metadata, finalizers=[f for f in vmi.metadata.finalizers if f not in ours])
+    status = vmi.status
+    if status.phase not in names.FINAL_PHASES:
+        status = with_phase(status, names.PHASE_FAILED, now)
+    return replace(vmi, metadata=metadata, status=status)

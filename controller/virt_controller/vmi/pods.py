@@ -1,0 +1,140 @@
+"""What the state of a launcher Pod says, in the words of the VMI's owner. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from virt_core.apis import names
+from virt_core.apis.meta import OwnerReference
+from virt_core.apis.pods import ContainerState, ContainerStateTerminated, Pod, PodCondition
+from virt_core.apis.vmi import VirtualMachineInstance
+
+#: A container that merely waits for its turn.
+_NORMAL_WAITS = frozenset({"", "ContainerCreating", "PodInitializing"})
+_IMAGE_REASONS = frozenset(
+    {
+        "ErrImagePull",
+        "ImagePullBackOff",
+        "InvalidImageName",
+        "ErrImageNeverPull",
+        "ImageInspectError",
+        "RegistryUnavailable",
+    }
+)
+_MAX_MESSAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why something does not go on: a CamelCase word and a sentence."""
+
+    reason: str
+    message: str
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    return next((ref for ref in pod.metadata.owner_references if ref.controller), None)
+
+
+def owner_uid(pod: Pod) -> str:
+    """The UID of the VMI that controls the Pod, or nothing. Labels prove nothing: anybody may set them."""
+    ref = controller_of(pod)
+    if ref is None or ref.kind != "VirtualMachineInstance" or not ref.api_version.startswith(f"{names.GROUP}/"):
+        return ""
+    return ref.uid
+
+
+def current(pods: Iterable[Pod], vmi: VirtualMachineInstance) -> Pod | None:
+    """The newest Pod, of those on the VMI's node once it has one."""
+    node = vmi.status.node_name
+    mine = [pod for pod in pods if not node or pod.spec.node_name == node]
+    return max(mine, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name), default=None)
+
+
+def compute_state(pod: Pod) -> ContainerState:
+    for status in pod.status.container_statuses:
+        if status.name == names.CONTAINER_COMPUTE and status.state is not None:
+            return status.state
+    return ContainerState()
+
+
+def is_terminating(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
+
+
+def is_finished(pod: Pod) -> bool:
+    return pod.status.phase in ("Succeeded", "Failed") or compute_state(pod).terminated is not None
+
+
+def is_ready_for_node(pod: Pod) -> bool:
+    """The launcher runs, so its node can take over."""
+    running = pod.status.phase == "Running" and compute_state(pod).running is not None
+    return running and bool(pod.spec.node_name) and not is_terminating(pod)
+
+
+def condition(pod: Pod, type: str) -> PodCondition | None:
+    return next((c for c in pod.status.conditions if c.type == type), None)
+
+
+def unschedulable(pod: Pod) -> Trouble | None:
+    scheduled = condition(pod, "PodScheduled")
+    if scheduled is None or scheduled.status != names.FALSE:
+        return None
+    return Trouble(scheduled.reason or names.REASON_UNSCHEDULABLE, scheduled.message)
+
+
+def waiting_trouble(pod: Pod, vmi: VirtualMachineInstance) -> Trouble | None:
+    """Why the launcher's container does not start; None while all goes its way."""
+    waiting = compute_state(pod).waiting
+    if waiting is None or waiting.reason in _NORMAL_WAITS:
+        return None
+    if waiting.reason in _IMAGE_REASONS:
+        return Trouble(waiting.reason, f"{_image_words(pod, vmi, waiting.message)}: {_short(waiting.message)}")
+    return Trouble(waiting.reason, f"the launcher's container does not start: {_short(waiting.message)}")
+
+
+def _image_words(pod: Pod, vmi: VirtualMachineInstance, message: str) -> str:
+    """Which image it is about. The node only writes a text, so we look which of our images it mentions."""
+    for volume in pod.spec.volumes:
+        if volume.image is None or not volume.image.reference or volume.image.reference not in message:
+            continue
+        return f'the image "{volume.image.reference}" of {_volume_words(volume.name, vmi)} can not be had'
+    image = next((c.image for c in pod.spec.containers if c.name == names.CONTAINER_COMPUTE), "")
+    return f'the launcher\'s image "{image}" can not be had'
+
+
+def _volume_words(pod_volume: str, vmi: VirtualMachineInstance) -> str:
+    if pod_volume == names.VOLUME_KERNEL_BOOT:
+        return "spec.domain.firmware.kernelBoot.container"
+    for index, volume in enumerate(vmi.spec.volumes):
+        if names.container_disk_volume(index) == pod_volume:
+            return f'volume "{volume.name}"'
+    return f'volume "{pod_volume}"'
+
+
+def end_words(pod: Pod | None) -> str:
+    """How the launcher Pod ended, as truly as its status tells."""
+    if pod is None:
+        return "the launcher Pod is gone"
+    if terminated := compute_state(pod).terminated:
+        return f"the launcher Pod ended: {_exit_words(terminated)}"
+    if pod.status.phase in ("Succeeded", "Failed"):
+        words = pod.status.message or pod.status.reason or f"its phase is {pod.status.phase}"
+        return f"the launcher Pod ended: {_short(words)}"
+    return "the launcher Pod is being deleted"
+
+
+def _exit_words(terminated: ContainerStateTerminated) -> str:
+    how = f"compute exited with code {terminated.exit_code}"
+    if terminated.signal:
+        how = f"compute was killed by signal {terminated.signal}"
+    if terminated.reason and terminated.reason not in ("Error", "Completed"):
+        how += f" ({terminated.reason})"
+    return f"{how}: {_short(terminated.message)}" if terminated.message else how
+
+
+def _short(text: str) -> str:
+    """The end of a long text: that is where the reason stands."""
+    text = text.strip()
+    return text if len(text) <= _MAX_MESSAGE else "…" + text[-_MAX_MESSAGE:]

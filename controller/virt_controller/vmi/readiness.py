@@ -1,0 +1,38 @@
+"""The Ready condition of a VMI that runs. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from virt_core.apis import names
+from virt_core.apis.pods import Pod
+from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
+from virt_core.kube.conditions import get_condition, is_true
+from virt_core.kube.vmistatus import with_condition
+
+from virt_controller.vmi import pods as facts
+
+#: Written by `follow`; other reasons for not being ready are the node's to take back.
+_POD_NOT_READY = "PodNotReady"
+
+
+def follow(status: VirtualMachineInstanceStatus, pod: Pod, now: datetime) -> VirtualMachineInstanceStatus:
+    """The node sets Ready with Running; from then on the Pod may take it away and give it back."""
+    if status.phase != names.PHASE_RUNNING:
+        return status
+    ready = get_condition(status.conditions, names.CONDITION_READY)
+    if facts.is_terminating(pod):
+        return _unready(status, names.REASON_POD_TERMINATING, "the launcher Pod is being deleted", now)
+    of_pod = facts.condition(pod, "Ready")
+    if of_pod is not None and of_pod.status == names.FALSE and of_pod.reason != "PodCompleted":
+        return _unready(status, _POD_NOT_READY, of_pod.message or of_pod.reason or "the launcher Pod is not ready", now)
+    paused = is_true(status.conditions, names.CONDITION_PAUSED)
+    if ready is not None and ready.status == names.FALSE and ready.reason == _POD_NOT_READY and not paused:
+        return with_condition(status, names.CONDITION_READY, names.TRUE, now=now)
+    return status
+
+
+def _unready(
+    status: VirtualMachineInstanceStatus, reason: str, message: str, now: datetime
+) -> VirtualMachineInstanceStatus:
+    return with_condition(status, names.CONDITION_READY, names.FALSE, reason, message, now=now)

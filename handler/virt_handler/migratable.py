@@ -1,0 +1,52 @@
+"""Whether a VMI could move to another node while it runs, by what its spec uses. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec.structs import replace
+from virt_core.apis import names
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
+from virt_core.kube.vmistatus import with_condition
+
+METHOD_LIVE = "LiveMigration"
+METHOD_BLOCK = "BlockMigration"
+
+
+def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
+    """Reason and sentence of the first thing that ties the guest to its node."""
+    domain = vmi.spec.domain
+    devices = domain.devices
+    on_pod_network = {network.name for network in vmi.spec.networks if network.pod is not None}
+    bridged = any(nic.bridge is not None and nic.name in on_pod_network for nic in devices.interfaces)
+    if bridged and names.ANNOTATION_POD_BRIDGE_MIGRATION not in vmi.metadata.annotations:
+        return (
+            names.REASON_INTERFACE_NOT_MIGRATABLE,
+            "a bridge on the Pod network gives the guest the Pod's own address",
+        )
+    if devices.host_devices or devices.gpus:
+        return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, "the guest uses a device of its node"
+    if devices.filesystems:
+        return names.REASON_VIRTIOFS_NOT_MIGRATABLE, "the guest shares a filesystem with its Pod"
+    if domain.cpu is not None and domain.cpu.model == "host-passthrough":
+        return names.REASON_CPU_NOT_MIGRATABLE, "the guest sees its node's own processor"
+    return None
+
+
+def method(vmi: VirtualMachineInstance) -> str:
+    """Disks that live in the Pod travel with the guest; without any, memory is enough."""
+    local = any(volume.container_disk or volume.empty_disk for volume in vmi.spec.volumes)
+    return METHOD_BLOCK if local else METHOD_LIVE
+
+
+def with_conditions(
+    vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime
+) -> VirtualMachineInstanceStatus:
+    found = obstacle(vmi)
+    if found is None:
+        status = with_condition(status, names.CONDITION_LIVE_MIGRATABLE, names.TRUE, now=now)
+    else:
+        status = with_condition(status, names.CONDITION_LIVE_MIGRATABLE, names.FALSE, *found, now=now)
+    status = with_condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, names.TRUE, now=now)
+    return replace(status, migration_method=method(vmi))

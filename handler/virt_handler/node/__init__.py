@@ -1,0 +1,1 @@
+"""What this node is and offers: its labels, its heartbeat, its capability cache."""

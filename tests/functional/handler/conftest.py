@@ -1,0 +1,105 @@
+"""A node in a temporary directory: real sockets, real inotify, real gRPC; the API server and the launcher are fakes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from framework.fake_kube import FakeKube, fake_kube
+from framework.vmis import NODE, POD_UID, UID, handed_over
+from framework.waiting import eventually, running
+from virt_core.apis.base import to_plain
+from virt_core.kube.controller import Controller
+from virt_handler import isolation
+from virt_handler.controller import HandlerController
+from virt_handler.main import Handler
+
+from .fakelauncher import FakeLauncher
+
+VMI = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
+NETSETUP = """#!/bin/sh
+cat > "$0.plan"
+echo '{"interfaces":[{"name":"default","tap":"tap0","mac":"02:00:00:00:00:01","mtu":1500,"podIps":["10.1.2.3"],
+"podInterface":"eth0"}]}'
+"""
+
+
+class Node:
+    """One node with one Pod, whose processes are whatever the test says they are."""
+
+    def __init__(self, root: Path, kube: FakeKube) -> None:
+        self.root, self.kube = root, kube
+        self.pods = root / "pods"
+        volumes = self.pods / POD_UID / "volumes" / "kubernetes.io~empty-dir"
+        self.sockets, self.private = volumes / "sockets", volumes / "private"
+        self.sockets.mkdir(parents=True)
+        (self.private / UID).mkdir(parents=True)
+        self.netsetup = root / "netsetup"
+        self.netsetup.write_text(NETSETUP)
+        self.netsetup.chmod(0o755)
+
+    @contextmanager
+    def handler(self) -> Iterator[Handler]:
+        """A virt-handler process, but for its process."""
+        handler = Handler(self.kube.client(), NODE, str(self.pods), str(self.root / "info"), str(self.root / "state"))
+        handler.attachments._pod_of = lambda _pid: POD_UID
+        controller: HandlerController = handler.controller(str(self.netsetup))
+        controller.restore()
+        loop = Controller("vmi", handler.queue, controller.reconcile, 2, [handler.vmis])
+        with running(handler.vmis.run, handler.watcher.run, handler.recorder.run, loop.run):
+            try:
+                yield handler
+            finally:
+                handler.queue.shutdown()
+                handler.close()
+        handler.watcher.close()
+        handler.files.close()
+
+    def put(self, **changes: Any) -> None:
+        phase = changes.pop("phase", "Scheduled")
+        self.kube.put(VMI, to_plain(handed_over(phase, **changes)))
+
+    def vmi(self) -> dict[str, Any]:
+        return self.kube.objects[VMI]
+
+    def delete_vmi(self) -> None:
+        vmi = dict(self.vmi())
+        vmi["metadata"] = vmi["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:09Z"}
+        self.kube.put(VMI, vmi)
+
+    def phase(self, wanted: str, within_s: float = 10.0) -> dict[str, Any]:
+        eventually(lambda: self.vmi()["status"]["phase"] == wanted, within_s)
+        return self.vmi()["status"]
+
+    def condition(self, type: str) -> dict[str, Any]:
+        conditions = {c["type"]: c for c in self.vmi()["status"].get("conditions", [])}
+        found: dict[str, Any] = conditions.get(type, {})
+        return found
+
+    def vmi_writes(self) -> int:
+        return len([1 for method, path in self.kube.methods("PATCH", "PUT") if path == VMI])
+
+    def ghosts(self) -> list[str]:
+        return sorted(os.listdir(self.root / "state" / "ghosts"))
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
+    own = isolation.PodNetns
+    monkeypatch.setattr(
+        isolation, "open_netns", lambda _pod: own(os.getpid(), os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
+    )
+    monkeypatch.setattr(isolation, "pod_pids", lambda _pod: [])
+    with ExitStack() as stack:
+        yield Node(tmp_path, stack.enter_context(fake_kube()))
+
+
+@pytest.fixture
+def launcher(node: Node) -> Iterator[FakeLauncher]:
+    fake = FakeLauncher(node.sockets, UID)
+    yield fake
+    fake.close()

@@ -1,0 +1,333 @@
+"""A VMI's life on its node, from the hand-over to the removal, and what a restart of the handler changes: nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import grpc
+import pytest
+from framework.vmis import POD_UID, UID
+from framework.waiting import eventually
+from virt_core.rpc.status import failure_of, invalid_argument, unavailable
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+from virt_protos.notify.v1 import notify_pb2
+
+from .conftest import Node
+from .fakelauncher import FakeLauncher
+
+RUNNING = pb.Domain(state=pb.DOMAIN_STATE_RUNNING)
+HAND_OVER_NOW = {"status": {"handoffs": []}}
+
+
+def start(node: Node, launcher: FakeLauncher) -> None:
+    node.put(**HAND_OVER_NOW)
+    launcher.open()
+    node.phase("Running")
+
+
+def test_one_write_from_scheduled_to_running(node: Node, launcher: FakeLauncher) -> None:
+    """The launcher comes late; nothing polls for it; all that is to say is said at once."""
+    with node.handler():
+        node.put(**HAND_OVER_NOW)
+        eventually((node.sockets / "notify-sock").exists)
+        eventually((node.root / "netsetup.plan").exists)
+        assert not launcher.calls
+        opened = time.monotonic()
+        launcher.open()
+        status = node.phase("Running")
+        assert time.monotonic() - opened < 2
+        eventually(lambda: launcher.calls.count("SyncVMI") == 1)
+    assert node.vmi_writes() == 1
+    assert [h["name"] for h in status["handoffs"]] == [
+        "network-ready",
+        "launcher-ready",
+        "domain-defined",
+        "guest-started",
+        "running",
+    ]
+    assert status["interfaces"][0]["ipAddress"] == "10.1.2.3"
+    assert node.condition("Ready")["status"] == "True"
+    (request,) = launcher.requests
+    assert json.loads(request.vmi_json)["metadata"]["uid"] == UID
+    assert [(i.name, i.tap, i.mtu) for i in request.options.interfaces] == [("default", "tap0", 1500)]
+    plan = json.loads((node.root / "netsetup.plan").read_text())
+    assert plan["interfaces"][0]["binding"] == "masquerade"
+
+
+def test_notify_socket_is_open_for_the_launchers_user(node: Node, launcher: FakeLauncher) -> None:
+    before = os.umask(0)
+    try:
+        with node.handler():
+            node.put()
+            eventually((node.sockets / "notify-sock").exists)
+            assert (node.sockets / "notify-sock").stat().st_mode & 0o777 == 0o777
+    finally:
+        os.umask(before)
+
+
+def test_events_of_the_machine_become_conditions(node: Node, launcher: FakeLauncher) -> None:
+    with node.handler():
+        start(node, launcher)
+        launcher.tell(pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="User"))
+        eventually(lambda: node.condition("Paused").get("reason") == "PausedByUser")
+        launcher.tell(RUNNING)
+        eventually(lambda: not node.condition("Paused"))
+        assert node.condition("Ready")["status"] == "True"
+
+
+def test_sync_that_fails_is_told_and_tried_again(node: Node, launcher: FakeLauncher) -> None:
+    launcher.sync_failures = [unavailable("libvirt is away")]
+    with node.handler():
+        node.put(**HAND_OVER_NOW)
+        launcher.open()
+        eventually(lambda: node.condition("Synchronized").get("message") == "libvirt is away")
+        node.phase("Running")
+        assert not node.condition("Synchronized")
+
+
+def test_impossible_vmi_fails_with_the_launchers_words(node: Node, launcher: FakeLauncher) -> None:
+    launcher.sync_failures = [invalid_argument("spec.domain.firmware: /boot/none is not in the image")]
+    with node.handler():
+        node.put(**HAND_OVER_NOW)
+        launcher.open()
+        assert node.phase("Failed")["reason"] == "InvalidSpec"
+        assert "/boot/none" in node.condition("Synchronized")["message"]
+
+
+def test_network_failure_fails_the_vmi(node: Node, launcher: FakeLauncher) -> None:
+    node.netsetup.write_text(
+        '#!/bin/sh\necho \'{"error":{"step":"bridge","message":"no eth0","critical":true}}\'\nexit 1\n'
+    )
+    with node.handler():
+        node.put(**HAND_OVER_NOW)
+        status = node.phase("Failed")
+        assert status["reason"] == "NetworkSetupFailed"
+        assert node.condition("Synchronized")["message"] == "bridge: no eth0"
+
+
+def test_delete_shuts_down_reports_and_forgets(node: Node, launcher: FakeLauncher) -> None:
+    with node.handler():
+        start(node, launcher)
+        node.delete_vmi()
+        node.phase("Succeeded")
+        eventually(lambda: launcher.calls[-2:] == ["Shutdown", "Delete"])
+    assert node.ghosts() == [f"{UID}.json"], "the launcher has not ended yet"
+
+
+def test_guest_that_does_not_listen_is_killed_after_its_grace(node: Node, launcher: FakeLauncher) -> None:
+    launcher.shuts_down = False
+    with node.handler():
+        node.put(status={"handoffs": []}, spec={"terminationGracePeriodSeconds": 1})
+        launcher.open()
+        node.phase("Running")
+        node.delete_vmi()
+        assert node.phase("Failed")["reason"] == "GuestKilled"
+        assert "Kill" in launcher.calls
+
+
+def test_new_handler_takes_over_without_touching_anything(node: Node, launcher: FakeLauncher) -> None:
+    with node.handler():
+        start(node, launcher)
+    launcher.close()
+    node.sockets.joinpath("launcher-sock").unlink(missing_ok=True)
+    again = FakeLauncher(node.sockets, UID, launcher.domain)
+    again.open()
+    writes = node.vmi_writes()
+    try:
+        with node.handler() as handler:
+            eventually(lambda: handler.sessions.get(UID) is not None and handler.sessions.get(UID).runs())  # type: ignore[union-attr]
+            eventually((node.sockets / "notify-sock").exists)
+            again.tell(pb.Domain(state=pb.DOMAIN_STATE_SHUTOFF, reason="Crashed", message="QEMU was killed"))
+            assert node.phase("Failed")["reason"] == "LauncherFailed"
+        assert node.vmi_writes() == writes + 1
+        assert "SyncVMI" not in again.calls
+    finally:
+        again.close()
+
+
+def test_interfaces_survive_a_restart(node: Node, launcher: FakeLauncher) -> None:
+    """The network report is on disk: no second run of the program, and the address stays."""
+    with node.handler():
+        start(node, launcher)
+        (node.root / "netsetup.plan").unlink()
+    with node.handler() as handler:
+        eventually(lambda: handler.sessions.get(UID) is not None and handler.sessions.get(UID).runs())  # type: ignore[union-attr]
+        launcher._channel = None
+        eventually((node.sockets / "notify-sock").exists)
+        launcher.tell(pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="User"))
+        eventually(lambda: node.condition("Paused"))
+    assert node.vmi()["status"]["interfaces"][0]["ipAddress"] == "10.1.2.3"
+    assert not (node.root / "netsetup.plan").exists()
+
+
+@pytest.fixture
+def launcher_process(node: Node) -> subprocess.Popen[str]:
+    program = [sys.executable, str(Path(__file__).parent / "fakelauncher.py"), str(node.sockets), UID]
+    return subprocess.Popen(program, stdout=subprocess.PIPE, text=True)
+
+
+def test_killed_launcher_is_noticed_at_once(node: Node, launcher_process: subprocess.Popen[str]) -> None:
+    try:
+        with node.handler():
+            node.put(**HAND_OVER_NOW)
+            node.phase("Running", within_s=20)
+            launcher_process.send_signal(signal.SIGKILL)
+            killed = time.monotonic()
+            assert node.phase("Failed")["reason"] == "LauncherFailed"
+            assert time.monotonic() - killed < 2
+            assert "launcher" in node.condition("Synchronized")["message"]
+            eventually(lambda: not node.ghosts())
+            assert not (node.sockets / "notify-sock").exists()
+    finally:
+        launcher_process.kill()
+        launcher_process.wait(5)
+        assert launcher_process.stdout is not None
+        launcher_process.stdout.close()
+
+
+def test_launcher_that_ended_during_our_absence_is_reported(node: Node, launcher: FakeLauncher) -> None:
+    with node.handler():
+        start(node, launcher)
+    launcher.close()
+    with node.handler():
+        assert node.phase("Failed")["reason"] == "LauncherFailed"
+        eventually(lambda: not node.ghosts())
+
+
+def test_vmi_that_was_removed_during_our_absence_is_cleaned_up(node: Node, launcher: FakeLauncher) -> None:
+    with node.handler():
+        start(node, launcher)
+    launcher.close()
+    node.kube.remove("/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm")
+    shutil.rmtree(node.pods / POD_UID)
+    with node.handler() as handler:
+        eventually(lambda: not node.ghosts())
+        eventually(lambda: not list(handler.sessions))
+
+
+def test_machine_of_a_removed_vmi_is_ended(node: Node, launcher: FakeLauncher) -> None:
+    """The object was removed by force while we were away; its guest must not run on unseen."""
+    with node.handler():
+        start(node, launcher)
+    node.kube.remove("/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm")
+    launcher._channel = None
+    with node.handler():
+        eventually(lambda: "Shutdown" in launcher.calls)
+
+
+# What a launcher that was taken over may try
+
+
+def test_symlink_in_the_sockets_place_is_refused(node: Node, tmp_path: Path) -> None:
+    """CVE-2025-64437: the link leads to a socket of the node."""
+    with socket.socket(socket.AF_UNIX) as target:
+        target.bind(str(tmp_path / "cri.sock"))
+        target.listen()
+        target.setblocking(False)
+        (node.sockets / "launcher-sock").symlink_to(tmp_path / "cri.sock")
+        with node.handler():
+            node.put(**HAND_OVER_NOW)
+            assert node.phase("Failed")["reason"] == "LauncherFailed"
+            assert "link" in node.condition("Synchronized")["message"]
+        with pytest.raises(BlockingIOError):
+            target.accept()
+
+
+def test_plain_file_in_the_sockets_place_is_refused(node: Node) -> None:
+    (node.sockets / "launcher-sock").write_text("")
+    with node.handler():
+        node.put(**HAND_OVER_NOW)
+        assert node.phase("Failed")["reason"] == "LauncherFailed"
+
+
+def test_symlinked_volume_is_refused(node: Node, tmp_path: Path) -> None:
+    """The directory itself is swapped for a link."""
+    elsewhere = tmp_path / "elsewhere"
+    node.sockets.rename(elsewhere)
+    node.sockets.symlink_to(elsewhere)
+    with node.handler():
+        node.put(**HAND_OVER_NOW)
+        assert node.phase("Failed")["reason"] == "LauncherFailed"
+    assert not (elsewhere / "notify-sock").exists()
+
+
+def test_listener_of_another_pod_is_refused(node: Node, launcher: FakeLauncher) -> None:
+    launcher.open()
+    with node.handler() as handler:
+        handler.attachments._pod_of = lambda _pid: "another-pod"
+        node.put(**HAND_OVER_NOW)
+        assert node.phase("Failed")["reason"] == "LauncherFailed"
+    assert not launcher.calls, "nothing was said to it"
+
+
+def test_launcher_of_another_vmi_is_refused(node: Node) -> None:
+    wrong = FakeLauncher(node.sockets, "another-uid")
+    wrong.open()
+    try:
+        with node.handler():
+            node.put(**HAND_OVER_NOW)
+            node.phase("Failed")
+        assert "SyncVMI" not in wrong.calls
+    finally:
+        wrong.close()
+
+
+def test_something_else_in_the_listeners_place_is_replaced(node: Node, launcher: FakeLauncher, tmp_path: Path) -> None:
+    """A link at notify-sock is removed itself; what it leads to stays."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (node.sockets / "notify-sock").symlink_to(victim)
+    with node.handler():
+        start(node, launcher)
+    assert victim.read_text() == "precious"
+
+
+def test_floods_are_refused_and_the_state_is_still_learnt(node: Node, launcher: FakeLauncher) -> None:
+    with node.handler():
+        start(node, launcher)
+        codes = set()
+        for number in range(100, 200):
+            try:
+                launcher.stub().DomainChanged(notify_pb2.DomainChangedRequest(domain=RUNNING, sequence=number))
+            except grpc.RpcError as error:
+                codes.add(failure_of(error).code)
+        assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        launcher.domain = pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="User")
+        eventually(lambda: node.condition("Paused"))
+
+
+def test_oversized_messages_are_refused(node: Node, launcher: FakeLauncher) -> None:
+    with node.handler():
+        start(node, launcher)
+        huge = notify_pb2.DomainChangedRequest(domain=pb.Domain(message="x" * (1 << 20)), sequence=99)
+        with pytest.raises(grpc.RpcError) as caught:
+            launcher.stub().DomainChanged(huge)
+        assert failure_of(caught.value).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert node.vmi()["status"]["phase"] == "Running"
+
+
+@pytest.mark.parametrize("reason", ["lower", "Has Space", "", "X" * 100])
+def test_events_must_look_like_events(node: Node, launcher: FakeLauncher, reason: str) -> None:
+    with node.handler():
+        start(node, launcher)
+        with pytest.raises(grpc.RpcError) as caught:
+            launcher.stub().RecordEvent(notify_pb2.RecordEventRequest(type="Warning", reason=reason, message="m"))
+        assert failure_of(caught.value).code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_event_of_a_launcher_is_recorded_on_its_own_vmi(node: Node, launcher: FakeLauncher) -> None:
+    with node.handler():
+        start(node, launcher)
+        launcher.stub().RecordEvent(
+            notify_pb2.RecordEventRequest(type="Warning", reason="IOerror", message="disk full")
+        )
+        event = eventually(lambda: [o for o in list(node.kube.objects.values()) if o.get("reason") == "IOerror"])[0]
+        assert event["involvedObject"]["uid"] == UID

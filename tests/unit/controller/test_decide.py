@@ -1,0 +1,281 @@
+"""Every decision of the VMI controller, on plain objects."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from framework.vmis import NODE, POD_UID, ended_pod, handed_over, pod, running_pod, vmi
+from virt_controller.vmi.decide import HANDLER_FIRST_S, STUCK_AFTER_END_S, Decision, decide, scheduling
+from virt_core.apis import names
+from virt_core.apis.pods import Pod
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.conditions import get_condition
+from virt_core.kube.writes import difference
+
+NOW = datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:05Z"}
+
+
+def condition(decision: Decision, type: str) -> tuple[str, str, str]:
+    assert decision.vmi is not None
+    found = get_condition(decision.vmi.status.conditions, type)
+    assert found is not None, decision.vmi.status.conditions
+    return found.status, found.reason, found.message
+
+
+def writes_nothing(decision: Decision, before: VirtualMachineInstance) -> bool:
+    return decision.vmi is None or not difference(before, decision.vmi)
+
+
+def test_pending_without_a_pod_gets_one() -> None:
+    decision = decide(vmi(), [], NOW)
+    assert decision == Decision(create_pod=True)
+
+
+def test_a_vmi_that_no_webhook_touched_starts_too_and_gets_the_finalizer() -> None:
+    bare = vmi(phase="", metadata={"finalizers": []})
+    assert decide(bare, [], NOW).create_pod
+    assert scheduling(bare, NOW).metadata.finalizers == [names.FINALIZER_VMI]
+
+
+def test_scheduling_stamps_the_handoff_once() -> None:
+    first = scheduling(vmi(), NOW)
+    again = scheduling(first, NOW + timedelta(seconds=9))
+    assert [h.name for h in first.status.handoffs] == ["accepted", "pod-created"]
+    assert first.status.handoffs == again.status.handoffs
+    assert first.status.phase_transition_timestamps == again.status.phase_transition_timestamps
+    assert first.status.handoffs[1].time == "2026-01-01T00:00:10.000000Z"
+
+
+def test_pod_that_exists_although_the_write_got_lost_is_caught_up() -> None:
+    decision = decide(vmi(), [pod()], NOW)
+    assert not decision.create_pod
+    assert decision.vmi is not None
+    assert decision.vmi.status.phase == "Scheduling"
+
+
+def test_waiting_for_a_pod_writes_nothing() -> None:
+    before = scheduling(vmi(), NOW)
+    waiting = pod(state={"waiting": {"reason": "ContainerCreating"}})
+    decision = decide(before, [waiting], NOW)
+    assert writes_nothing(decision, before)
+    assert 0 < decision.recheck_s <= 60
+
+
+def test_running_pod_hands_over_in_one_write() -> None:
+    before = scheduling(vmi(), NOW)
+    decision = decide(
+        before, [running_pod(metadata={"annotations": {names.ANNOTATION_MEMORY_OVERHEAD: "104857600"}})], NOW
+    )
+    assert decision.vmi is not None
+    status = decision.vmi.status
+    assert (status.phase, status.node_name, status.active_pods) == ("Scheduled", NODE, {POD_UID: NODE})
+    assert decision.vmi.metadata.labels[names.LABEL_NODE_NAME] == NODE
+    assert status.qos_class == "Burstable"
+    assert status.memory is not None
+    assert status.memory.memory_overhead == "100Mi"
+    assert [h.name for h in status.handoffs][-2:] == ["pod-started", "handed-over"]
+
+
+def test_pod_without_running_compute_is_not_handed_over() -> None:
+    before = scheduling(vmi(), NOW)
+    assert writes_nothing(decide(before, [pod(phase="Running")], NOW), before)
+
+
+def test_unschedulable_is_told_and_taken_back() -> None:
+    stuck = pod(
+        spec={"nodeName": ""},
+        status={
+            "phase": "Pending",
+            "conditions": [
+                {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes fit"}
+            ],
+        },
+    )
+    decision = decide(scheduling(vmi(), NOW), [stuck], NOW)
+    assert condition(decision, "PodScheduled") == ("False", "Unschedulable", "0/1 nodes fit")
+    assert decision.vmi is not None
+    after = decide(decision.vmi, [running_pod()], NOW)
+    assert after.vmi is not None
+    assert get_condition(after.vmi.status.conditions, "PodScheduled") is None
+
+
+@pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
+def test_image_trouble_names_volume_and_image(reason: str) -> None:
+    waiting = {"waiting": {"reason": reason, "message": 'image "example.internal/guest:v1" not found'}}
+    decision = decide(scheduling(vmi(), NOW), [pod(state=waiting)], NOW)
+    status, told, message = condition(decision, "Synchronized")
+    assert (status, told) == ("False", reason)
+    assert 'volume "root"' in message
+    assert "example.internal/guest:v1" in message
+    assert decision.vmi is not None
+    assert decision.vmi.status.phase == "Scheduling"
+    assert [note.reason for note in decision.notes] == [reason]
+
+
+def test_launcher_image_trouble_names_the_launcher() -> None:
+    waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
+    decision = decide(scheduling(vmi(), NOW), [pod(state=waiting)], NOW)
+    assert "example.internal/launcher:v1" in condition(decision, "Synchronized")[2]
+
+
+def test_back_and_forth_of_pull_reasons_is_told_once() -> None:
+    def state(reason: str) -> list[Pod]:
+        return [pod(state={"waiting": {"reason": reason, "message": "example.internal/guest:v1"}})]
+
+    first = decide(scheduling(vmi(), NOW), state("ErrImagePull"), NOW)
+    assert first.vmi is not None
+    second = decide(first.vmi, state("ImagePullBackOff"), NOW)
+    assert writes_nothing(second, first.vmi)
+    assert not second.notes
+
+
+def test_pod_that_does_not_start_in_time_is_told_once() -> None:
+    late = NOW + timedelta(seconds=60)
+    first = decide(scheduling(vmi(), NOW), [pod()], late)
+    assert condition(first, "Synchronized")[1] == "PodNotStarted"
+    assert first.vmi is not None
+    assert writes_nothing(decide(first.vmi, [pod()], late), first.vmi)
+
+
+def test_hand_over_takes_trouble_back() -> None:
+    late = decide(scheduling(vmi(), NOW), [pod()], NOW + timedelta(seconds=60))
+    assert late.vmi is not None
+    after = decide(late.vmi, [running_pod()], NOW)
+    assert after.vmi is not None
+    assert get_condition(after.vmi.status.conditions, "Synchronized") is None
+
+
+def test_pod_gone_while_scheduling_fails() -> None:
+    decision = decide(scheduling(vmi(), NOW), [], NOW)
+    assert decision.vmi is not None
+    assert (decision.vmi.status.phase, decision.vmi.status.reason) == ("Failed", "PodGone")
+
+
+def test_pod_failed_while_scheduling_tells_how_it_ended() -> None:
+    decision = decide(scheduling(vmi(), NOW), [ended_pod(3, "no libvirt")], NOW)
+    assert decision.vmi is not None
+    assert decision.vmi.status.reason == "LauncherFailed"
+    assert condition(decision, "Synchronized")[2] == "the launcher Pod ended: compute exited with code 3: no libvirt"
+    assert condition(decision, "Ready")[0] == "False"
+
+
+def test_oom_kill_is_named() -> None:
+    terminated = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:00:01Z"}}
+    decision = decide(scheduling(vmi(), NOW), [pod(phase="Failed", state=terminated)], NOW)
+    assert "137 (OOMKilled)" in condition(decision, "Synchronized")[2]
+
+
+def test_handler_speaks_first_about_a_dead_launcher() -> None:
+    before = handed_over("Running")
+    early = decide(before, [ended_pod(137, finished="2026-01-01T00:00:09Z")], NOW)
+    assert early.vmi is None
+    assert 0 < early.recheck_s <= HANDLER_FIRST_S
+    late = decide(before, [ended_pod(137, finished="2026-01-01T00:00:05Z")], NOW)
+    assert late.vmi is not None
+    assert (late.vmi.status.phase, late.vmi.status.reason) == ("Failed", "LauncherFailed")
+
+
+def test_clean_exit_that_no_handler_told_succeeds() -> None:
+    decision = decide(handed_over("Running"), [ended_pod(0)], NOW)
+    assert decision.vmi is not None
+    assert decision.vmi.status.phase == "Succeeded"
+
+
+def test_pod_gone_after_hand_over_fails() -> None:
+    decision = decide(handed_over("Running"), [], NOW)
+    assert decision.vmi is not None
+    assert (decision.vmi.status.phase, decision.vmi.status.reason) == ("Failed", "LauncherFailed")
+
+
+def test_pod_on_another_node_is_not_the_current_one() -> None:
+    decision = decide(handed_over("Running"), [running_pod(spec={"nodeName": "node2"})], NOW)
+    assert decision.vmi is not None
+    assert decision.vmi.status.phase == "Failed"
+
+
+def test_running_vmi_with_running_pod_is_left_alone() -> None:
+    before = handed_over("Running", status={"conditions": [{"type": "Ready", "status": "True"}]})
+    assert writes_nothing(decide(before, [running_pod()], NOW), before)
+
+
+def test_ready_follows_the_pod_there_and_back() -> None:
+    before = handed_over("Running", status={"conditions": [{"type": "Ready", "status": "True"}]})
+    unready = running_pod()
+    unready.status.conditions = [facts_condition("False")]
+    taken = decide(before, [unready], NOW)
+    assert condition(taken, "Ready")[0] == "False"
+    ready = running_pod()
+    ready.status.conditions = [facts_condition("True")]
+    assert taken.vmi is not None
+    assert condition(decide(taken.vmi, [ready], NOW), "Ready")[0] == "True"
+
+
+def test_ready_of_a_paused_guest_is_the_nodes_affair() -> None:
+    conditions = [{"type": "Ready", "status": "False", "reason": "PausedByUser"}, {"type": "Paused", "status": "True"}]
+    before = handed_over("Running", status={"conditions": conditions})
+    assert writes_nothing(decide(before, [running_pod()], NOW), before)
+
+
+def facts_condition(status: str):  # type: ignore[no-untyped-def]
+    from virt_core.apis.pods import PodCondition
+
+    return PodCondition(type="Ready", status=status, reason="ContainersNotReady", message="compute is not ready")
+
+
+def test_deleted_vmi_deletes_its_pods_also_finished_ones() -> None:
+    for existing in (running_pod(), ended_pod(1)):
+        decision = decide(handed_over("Running", metadata=DELETED), [existing], NOW)
+        assert decision.delete_pods == (existing,)
+
+
+def test_deleted_vmi_waits_for_a_terminating_pod() -> None:
+    before = handed_over("Running", metadata=DELETED | {"labels": {}})
+    decision = decide(before, [running_pod(metadata=DELETED)], NOW)
+    assert not decision.delete_pods
+    assert decision.vmi is not None
+    assert names.FINALIZER_VMI in decision.vmi.metadata.finalizers
+    assert condition(decision, "Ready")[1] == "PodTerminating"
+
+
+def test_deleted_before_a_pod_existed_goes_in_one_write() -> None:
+    decision = decide(vmi(metadata=DELETED), [], NOW)
+    assert not decision.create_pod
+    assert decision.vmi is not None
+    assert decision.vmi.metadata.finalizers == []
+    assert decision.vmi.status.phase == "Failed"
+
+
+def test_foreign_finalizers_stay() -> None:
+    decision = decide(vmi(metadata=DELETED | {"finalizers": ["x/y", names.FINALIZER_VMI]}), [], NOW)
+    assert decision.vmi is not None
+    assert decision.vmi.metadata.finalizers == ["x/y"]
+
+
+def test_final_vmi_keeps_its_finished_pod_for_the_logs() -> None:
+    before = handed_over("Failed")
+    assert decide(before, [ended_pod(1)], NOW) == Decision()
+
+
+def test_launcher_that_does_not_end_with_its_vmi_is_deleted() -> None:
+    stamps = [{"phase": "Failed", "phaseTransitionTimestamp": "2026-01-01T00:00:10Z"}]
+    before = handed_over("Failed", status={"phaseTransitionTimestamps": stamps})
+    assert decide(before, [running_pod()], NOW).recheck_s == STUCK_AFTER_END_S
+    late = decide(before, [running_pod()], NOW + timedelta(seconds=STUCK_AFTER_END_S))
+    assert [p.metadata.uid for p in late.delete_pods] == [POD_UID]
+
+
+def test_final_without_pods_loses_its_finalizer() -> None:
+    decision = decide(handed_over("Succeeded"), [], NOW)
+    assert decision.vmi is not None
+    assert decision.vmi.metadata.finalizers == []
+    assert decision.vmi.status.phase == "Succeeded"
+
+
+def test_decisions_do_not_change_what_they_look_at() -> None:
+    before = scheduling(vmi(), NOW)
+    copy = scheduling(vmi(), NOW)
+    decide(before, [ended_pod(1)], NOW)
+    decide(before, [running_pod()], NOW)
+    assert before == copy

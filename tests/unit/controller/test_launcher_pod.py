@@ -1,0 +1,160 @@
+"""The launcher Pod: golden files, and the promises that must hold for every VMI."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from framework.vmis import vmi
+from virt_controller.launcher_pod import TemplateConfig, UnsupportedSpecError, render
+from virt_controller.launcher_pod import memory as overheads
+from virt_core.apis import names
+from virt_core.apis.base import to_plain
+from virt_core.apis.quantity import parse_bytes
+from virt_core.apis.vmi import VirtualMachineInstance
+
+GOLDEN = Path(__file__).parent / "golden"
+CONFIG = TemplateConfig("example.internal/launcher:v1")
+KVM = TemplateConfig("example.internal/launcher:v1", kvm=True, vhost_net=True)
+
+
+def kernel_boot() -> VirtualMachineInstance:
+    container = {
+        "image": "example.internal/kernel:v1",
+        "imagePullSecret": "pull",
+        "kernelPath": "/k",
+        "initrdPath": "/i",
+    }
+    domain = {"memory": {"guest": "1Gi"}, "firmware": {"kernelBoot": {"container": container}}, "devices": {}}
+    return vmi("boot", spec={"domain": domain, "networks": [], "volumes": []})
+
+
+def rich() -> VirtualMachineInstance:
+    return vmi(
+        "rich",
+        metadata={"labels": {"app": "web"}, "annotations": {"note": "x", "kubectl.kubernetes.io/last-applied": "y"}},
+        spec={
+            "hostname": "web.example",
+            "terminationGracePeriodSeconds": 0,
+            "nodeSelector": {"disk": "ssd"},
+            "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+            "domain": {
+                "cpu": {"cores": 2, "sockets": 2},
+                "memory": {"guest": "2Gi"},
+                "resources": {"requests": {"memory": "1Gi"}, "limits": {"cpu": "4", "memory": "3Gi"}},
+                "devices": {
+                    "interfaces": [{"name": "default", "masquerade": {}, "ports": [{"name": "http", "port": 80}]}]
+                },
+            },
+            "volumes": [
+                {"name": "root", "containerDisk": {"image": "example.internal/a:v1", "imagePullPolicy": "Always"}},
+                {"name": "scratch", "emptyDisk": {"capacity": "1Gi"}},
+                {
+                    "name": "init",
+                    "cloudInitNoCloud": {"secretRef": {"name": "user"}, "networkDataSecretRef": {"name": "net"}},
+                },
+            ],
+        },
+    )
+
+
+CASES = {"base": (vmi(), CONFIG), "kvm": (vmi(), KVM), "kernel-boot": (kernel_boot(), CONFIG), "rich": (rich(), CONFIG)}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_golden(name: str) -> None:
+    """Set VIRT_UPDATE_GOLDEN=1 to write the files anew, and read the difference."""
+    text = json.dumps(to_plain(render(*CASES[name])), indent=1, sort_keys=True) + "\n"
+    path = GOLDEN / f"{name}.json"
+    if os.environ.get("VIRT_UPDATE_GOLDEN"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    assert text == path.read_text()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_passes_the_restricted_pod_security_level(name: str) -> None:
+    spec: dict[str, Any] = to_plain(render(*CASES[name]).spec)
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not any(spec.get(key) for key in ("hostNetwork", "hostPID", "hostIPC"))
+    allowed = {"configMap", "emptyDir", "secret", "image", "projected", "downwardAPI", "persistentVolumeClaim"}
+    assert all(set(volume) - {"name"} <= allowed for volume in spec["volumes"])
+    (container,) = spec["containers"]
+    context = container["securityContext"]
+    assert context["allowPrivilegeEscalation"] is False
+    assert context["capabilities"] == {"add": ["NET_BIND_SERVICE"], "drop": ["ALL"]}
+    assert context["readOnlyRootFilesystem"] is True
+    assert spec["automountServiceAccountToken"] is False
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_mount_has_its_volume(name: str) -> None:
+    spec = render(*CASES[name]).spec
+    volumes = [volume.name for volume in spec.volumes]
+    mounts = [mount.name for mount in spec.containers[0].volume_mounts]
+    assert sorted(volumes) == sorted(mounts)
+    assert len(set(volumes)) == len(volumes)
+
+
+def test_owner_is_the_vmi_by_uid() -> None:
+    (ref,) = render(vmi(), CONFIG).metadata.owner_references
+    assert (ref.kind, ref.uid, ref.controller) == ("VirtualMachineInstance", vmi().metadata.uid, True)
+
+
+def test_grace_periods_nest() -> None:
+    """Guest within launcher within Pod."""
+    pod = render(vmi(spec={"terminationGracePeriodSeconds": 20}), CONFIG)
+    args = pod.spec.containers[0].args
+    assert args[args.index("--grace-period-seconds") + 1] == "35"
+    assert pod.spec.termination_grace_period_seconds == 50
+
+
+def test_devices_are_asked_for_only_if_somebody_has_them() -> None:
+    plain = render(vmi(), CONFIG).spec.containers[0]
+    assert plain.resources is not None
+    assert plain.resources.limits == {names.RESOURCE_TUN: "1"}
+    assert "--allow-emulation" in plain.args
+    fast = render(vmi(), KVM).spec.containers[0]
+    assert fast.resources is not None
+    assert set(fast.resources.limits) == {names.RESOURCE_KVM, names.RESOURCE_TUN, names.RESOURCE_VHOST_NET}
+    assert "--allow-emulation" not in fast.args
+
+
+def test_no_tap_without_a_nic() -> None:
+    resources = render(kernel_boot(), CONFIG).spec.containers[0].resources
+    assert resources is not None
+    assert names.RESOURCE_TUN not in resources.requests
+
+
+def test_memory_is_guest_plus_overhead() -> None:
+    resources = render(vmi(), CONFIG).spec.containers[0].resources
+    assert resources is not None
+    extra = overheads.overhead(vmi(), emulated=True)
+    assert parse_bytes(resources.requests["memory"]) == 128 * overheads.MIB + extra
+    assert extra < 288 * overheads.MIB, "more than the Go system books"
+
+
+def test_overhead_grows_with_what_costs() -> None:
+    small = overheads.overhead(vmi(), emulated=False)
+    assert overheads.overhead(vmi(), emulated=True) > small
+    cpus = vmi(spec={"domain": {"cpu": {"cores": 4}, "memory": {"guest": "128Mi"}, "devices": {}}})
+    assert overheads.overhead(cpus, emulated=False) == small + 3 * overheads.PER_VCPU
+    headless = vmi(spec={"domain": {"memory": {"guest": "128Mi"}, "devices": {"autoattachGraphicsDevice": False}}})
+    assert overheads.overhead(headless, emulated=False) == small - overheads.GRAPHICS
+
+
+def test_unknown_volume_source_is_refused_by_name() -> None:
+    strange = vmi(spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]})
+    with pytest.raises(UnsupportedSpecError, match=r"spec.volumes\[0\] \(data\).*persistentVolumeClaim"):
+        render(strange, CONFIG)
+
+
+def test_long_names_stay_valid() -> None:
+    pod = render(vmi("n" * 200), CONFIG)
+    assert len(pod.metadata.generate_name) + 5 <= 63
+    assert all(len(value) <= 63 for value in pod.metadata.labels.values())
+    assert len(pod.spec.hostname) <= 63

@@ -1,0 +1,168 @@
+"""The VMI controller against a small API server: what it writes, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from framework.fake_kube import FakeKube, failure, fake_kube
+from framework.vmis import UID, plain_pod, plain_vmi
+from framework.waiting import eventually, running
+from virt_controller.launcher_pod import TemplateConfig
+from virt_controller.vmi.controller import OWNER_INDEX, VMIController, owner_indexer, with_devices
+from virt_core.apis import names
+from virt_core.apis.nodes import Node, NodeStatus
+from virt_core.apis.pods import Pod
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.controller import Controller
+from virt_core.kube.informer import Informer
+from virt_core.kube.recorder import EventRecorder
+from virt_core.kube.workqueue import WorkQueue
+from virt_core.runtime.clock import FakeClock, SystemClock
+
+VMI = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
+PODS = "/api/v1/namespaces/default/pods"
+
+
+class Rig:
+    def __init__(self, kube: FakeKube) -> None:
+        self.kube = kube
+        client, clock = kube.client(), SystemClock()
+        vmis, nodes = Informer(client, VirtualMachineInstance), Informer(client, Node)
+        pods = Informer(client, Pod, label_selector="kubevirt.io=virt-launcher", indexers={OWNER_INDEX: owner_indexer})
+        queue = WorkQueue(clock, "vmi", max_delay_s=0.2)
+        self.recorder = EventRecorder(client, "virt-controller")
+        controller = VMIController(
+            client,
+            queue=queue,
+            vmis=vmis,
+            pods=pods,
+            nodes=nodes,
+            recorder=self.recorder,
+            template=TemplateConfig("example.internal/launcher:v1"),
+            # The fake API server makes everything on the first of January.
+            clock=FakeClock(),
+        )
+        loop = Controller("vmi", queue, controller.reconcile, 4, [vmis, pods, nodes])
+        self.bodies = [vmis.run, pods.run, nodes.run, self.recorder.run, loop.run]
+
+    def pods(self) -> list[dict[str, Any]]:
+        with self.kube.changed:
+            return [o for path, o in self.kube.objects.items() if path.startswith(PODS + "/")]
+
+    def vmi(self) -> dict[str, Any]:
+        return self.kube.objects[VMI]
+
+    def phase(self) -> str:
+        return str(self.vmi()["status"]["phase"])
+
+    def vmi_writes(self) -> int:
+        return len([1 for method, path in self.kube.methods("PATCH", "PUT") if path == VMI])
+
+    def update_pod(self, **status: Any) -> None:
+        (pod,) = self.pods()
+        pod = dict(pod)
+        pod["spec"] = pod["spec"] | {"nodeName": "node1"}
+        pod["status"] = status
+        self.kube.put(f"{PODS}/{pod['metadata']['name']}", pod)
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with ExitStack() as stack:
+        rig = Rig(stack.enter_context(fake_kube()))
+        stack.enter_context(running(*rig.bodies))
+        yield rig
+
+
+def container(**state: Any) -> list[dict[str, Any]]:
+    return [{"name": "compute", "state": state}]
+
+
+def test_two_writes_and_one_pod_until_the_hand_over(rig: Rig) -> None:
+    """The good path costs a Pod, the Scheduling write and the Scheduled write."""
+    rig.kube.put(VMI, plain_vmi())
+    eventually(lambda: rig.phase() == "Scheduling")
+    assert len(rig.pods()) == 1
+    rig.update_pod(phase="Pending", containerStatuses=container(waiting={"reason": "ContainerCreating"}))
+    rig.update_pod(phase="Running", qosClass="Burstable", containerStatuses=container(running={}))
+    eventually(lambda: rig.phase() == "Scheduled")
+    vmi = rig.vmi()
+    assert vmi["metadata"]["labels"][names.LABEL_NODE_NAME] == "node1"
+    assert list(vmi["status"]["activePods"].values()) == ["node1"]
+    eventually(lambda: any(o.get("reason") == "SuccessfulCreate" for o in list(rig.kube.objects.values())))
+    assert rig.vmi_writes() == 2
+    assert len([1 for method, path in rig.kube.methods("POST") if path == PODS]) == 1
+
+
+def test_failed_creation_is_told_and_tried_again(rig: Rig) -> None:
+    """Quota is full, then it is not."""
+    refuse = [3]
+
+    def quota(method: str, path: str, _query: dict[str, str], _body: Any) -> Any:
+        if method == "POST" and path == PODS and refuse[0] > 0:
+            refuse[0] -= 1
+            return failure(403, "Forbidden", "exceeded quota")
+        return None
+
+    rig.kube.on_request = quota
+    rig.kube.put(VMI, plain_vmi())
+    eventually(lambda: any("exceeded quota" in c.get("message", "") for c in rig.vmi()["status"].get("conditions", [])))
+    eventually(lambda: rig.phase() == "Scheduling")
+    assert all(c["type"] != "Synchronized" for c in rig.vmi()["status"]["conditions"])
+
+
+def test_impossible_spec_fails_with_the_field(rig: Rig) -> None:
+    rig.kube.put(VMI, plain_vmi(spec={"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]}))
+    eventually(lambda: rig.phase() == "Failed")
+    assert rig.vmi()["status"]["reason"] == "InvalidSpec"
+    assert not rig.pods()
+
+
+def test_a_foreign_pod_with_our_labels_is_not_ours(rig: Rig) -> None:
+    """Labels are anybody's; only the controller reference counts."""
+    fake = plain_pod(owner_uid="99999999-0000-0000-0000-000000000000", phase="Running")
+    fake["metadata"]["labels"][names.LABEL_CREATED_BY] = UID
+    rig.kube.put(f"{PODS}/virt-launcher-vm-abcde", fake)
+    rig.kube.put(VMI, plain_vmi())
+    eventually(lambda: rig.phase() == "Scheduling")
+    assert len(rig.pods()) == 2
+
+
+def test_deletion_deletes_the_pod_then_the_finalizer(rig: Rig) -> None:
+    rig.kube.put(VMI, plain_vmi())
+    eventually(lambda: rig.phase() == "Scheduling")
+    vmi = dict(rig.vmi())
+    vmi["metadata"] = vmi["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:09Z"}
+    rig.kube.put(VMI, vmi)
+    eventually(lambda: not rig.pods())
+    eventually(lambda: names.FINALIZER_VMI not in rig.vmi()["metadata"].get("finalizers", []))
+
+
+def test_a_hundred_at_once(rig: Rig) -> None:
+    """Each gets exactly one Pod."""
+    for number in range(100):
+        name = f"vm{number}"
+        vmi = plain_vmi(name, metadata={"name": name, "uid": f"{number:08d}-0000-0000-0000-000000000000"})
+        rig.kube.put(f"/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/{name}", vmi)
+    eventually(lambda: len(rig.pods()) >= 100, within_s=20)
+    eventually(lambda: all(o["status"].get("phase") == "Scheduling" for o in _vmis(rig)), within_s=20)
+    assert len(rig.pods()) == 100
+    assert len({p["metadata"]["ownerReferences"][0]["uid"] for p in rig.pods()}) == 100
+
+
+def _vmis(rig: Rig) -> list[dict[str, Any]]:
+    with rig.kube.changed:
+        return [o for path, o in rig.kube.objects.items() if "/virtualmachineinstances/" in path]
+
+
+def test_devices_follow_the_nodes() -> None:
+    """One node with KVM is enough to ask for it; zero of a device is none."""
+    template = TemplateConfig("example.internal/launcher:v1")
+    slow = Node(status=NodeStatus(allocatable={names.RESOURCE_KVM: "0"}))
+    fast = Node(status=NodeStatus(allocatable={names.RESOURCE_KVM: "1k", names.RESOURCE_VHOST_NET: "1000"}))
+    assert not with_devices(template, [slow]).kvm
+    assert with_devices(template, [slow, fast]).kvm
+    assert with_devices(template, [slow, fast]).vhost_net

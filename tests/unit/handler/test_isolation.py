@@ -1,0 +1,72 @@
+"""The Pod of a process, from its cgroups alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from framework.vmis import POD_UID
+from virt_handler import isolation
+
+OTHER = "00000000-0000-0000-0000-000000000000"
+SYSTEMD = POD_UID.replace("-", "_")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD}.slice/cri-containerd-abc.scope",
+        f"4:memory:/kubepods/burstable/pod{POD_UID}/abc",
+        f"1:cpu:/virtpod-vp/node1/pod{POD_UID}/abc",
+        f"0::/../../pod{POD_UID}",
+    ],
+)
+def test_every_layout_of_cgroups_is_read(line: str) -> None:
+    assert isolation.pod_of_cgroups(line) == POD_UID
+
+
+@pytest.mark.parametrize(
+    "line", ["0::/system.slice/sshd.service", "0::/", "", f"0::/podx{POD_UID}", f"0::/pod{POD_UID}x"]
+)
+def test_processes_of_the_node_have_none(line: str) -> None:
+    assert isolation.pod_of_cgroups(line) is None
+
+
+def test_the_outermost_pod_counts() -> None:
+    """A Pod that can make cgroups of its own can name a child after another Pod, never a parent."""
+    assert isolation.pod_of_cgroups(f"0::/kubepods/pod{POD_UID}/pod{OTHER}") == POD_UID
+
+
+def fake_proc(root: Path, pid: int, pod: str) -> None:
+    (root / str(pid) / "ns").mkdir(parents=True)
+    (root / str(pid) / "cgroup").write_text(f"0::/kubepods/pod{pod}/c\n")
+    (root / str(pid) / "ns" / "net").write_text("")
+
+
+def test_pids_of_a_pod(tmp_path: Path) -> None:
+    for pid, pod in {30: POD_UID, 4: POD_UID, 5: OTHER}.items():
+        fake_proc(tmp_path, pid, pod)
+    (tmp_path / "self").mkdir()
+    assert isolation.pod_pids(POD_UID, str(tmp_path)) == [4, 30]
+
+
+def test_our_own_network_is_never_a_pods(tmp_path: Path) -> None:
+    fake_proc(tmp_path, 7, POD_UID)
+    (tmp_path / "self" / "ns").mkdir(parents=True)
+    os.link(tmp_path / "7" / "ns" / "net", tmp_path / "self" / "ns" / "net")
+    with pytest.raises(isolation.NoNamespaceError):
+        isolation.open_netns(POD_UID, str(tmp_path))
+
+
+def test_the_pods_network_is_opened(tmp_path: Path) -> None:
+    fake_proc(tmp_path, 7, POD_UID)
+    (tmp_path / "self" / "ns").mkdir(parents=True)
+    (tmp_path / "self" / "ns" / "net").write_text("")
+    netns = isolation.open_netns(POD_UID, str(tmp_path))
+    netns.close()
+    assert netns.pid == 7
+
+
+def test_a_process_that_has_ended_has_no_pod(tmp_path: Path) -> None:
+    assert isolation.pod_of(12345, str(tmp_path)) is None

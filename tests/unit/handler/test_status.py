@@ -1,0 +1,252 @@
+"""What the VMI's status says, and how often it is written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from framework.vmis import NODE, handed_over
+from virt_core.apis import handoffs
+from virt_core.apis.netplan import NetReport, NetReportInterface
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.conditions import get_condition
+from virt_core.kube.writes import difference
+from virt_handler import status
+from virt_handler.domains import End
+from virt_handler.view import Launcher, Step, Task, View, Work
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+NOW = datetime(2026, 1, 1, 0, 0, 9, tzinfo=UTC)
+REPORT = NetReport(
+    interfaces=[
+        NetReportInterface(
+            name="default",
+            tap="tap0",
+            mac="02:AA:00:00:00:01",
+            pod_ips=["10.1.2.3/24", "fd00::3"],
+            pod_interface="eth0",
+        )
+    ]
+)
+
+
+def domain(**changes: Any) -> pb.Domain:
+    values: dict[str, Any] = {
+        "state": pb.DOMAIN_STATE_RUNNING,
+        "machine_type": "pc-q35-7.2",
+        "memory_bytes": 128 << 20,
+        "disk_targets": {"root": "vda", "cloud": "vdb"},
+        "interfaces": [pb.GuestInterface(name="default", mac="02:aa:00:00:00:01", from_domain=True)],
+    }
+    return pb.Domain(**(values | changes))
+
+
+def view(**changes: Any) -> View:
+    times = {kind.name: NOW - timedelta(seconds=8 - n) for n, kind in enumerate(handoffs.HANDOFFS[4:8])}
+    values: dict[str, Any] = {
+        "since": NOW,
+        "launcher": Launcher.READY,
+        "domain": domain(),
+        "report": REPORT,
+        "handoffs": times,
+    }
+    return View(**(values | changes))
+
+
+def running(**changes: Any) -> VirtualMachineInstance:
+    return status.reported(handed_over(), view(**changes), Step(), NOW)
+
+
+def condition(vmi: VirtualMachineInstance, type: str) -> tuple[str, str] | None:
+    found = get_condition(vmi.status.conditions, type)
+    return (found.status, found.reason) if found else None
+
+
+def test_running_is_one_write_with_everything() -> None:
+    vmi = running()
+    state = vmi.status
+    assert state.phase == "Running"
+    assert [s.phase for s in state.phase_transition_timestamps] == ["Pending", "Running"]
+    assert [h.name for h in state.handoffs] == [
+        "handed-over",
+        "network-ready",
+        "launcher-ready",
+        "domain-defined",
+        "guest-started",
+        "running",
+    ]
+    assert condition(vmi, "Ready") == ("True", "")
+    assert condition(vmi, "LiveMigratable") == ("True", "")
+    assert [(v.name, v.target) for v in state.volume_status] == [("cloud", "vdb"), ("root", "vda")]
+    assert state.machine is not None
+    assert state.machine.type == "pc-q35-7.2"
+    assert state.memory is not None
+    assert state.memory.guest_current == "128Mi"
+
+
+def test_the_same_state_again_writes_nothing() -> None:
+    """Whatever else comes in, however much later."""
+    vmi = running()
+    later = status.reported(vmi, view(), Step(), NOW + timedelta(hours=1))
+    assert later is vmi
+    assert not difference(vmi, later)
+
+
+def test_input_stays_as_it_was() -> None:
+    before = handed_over()
+    status.reported(before, view(), Step(), NOW)
+    assert before == handed_over()
+
+
+def test_interface_has_the_pods_addresses_and_the_guests_mac() -> None:
+    (nic,) = running().status.interfaces
+    assert (nic.name, nic.mac) == ("default", "02:aa:00:00:00:01")
+    assert (nic.ip_address, nic.ip_addresses) == ("10.1.2.3", ["10.1.2.3", "fd00::3"])
+    assert (nic.info_source, nic.link_state, nic.pod_interface_name) == ("domain", "up", "eth0")
+
+
+def test_addresses_survive_a_lost_report() -> None:
+    vmi = running()
+    assert status.reported(vmi, view(report=None), Step(), NOW).status.interfaces == vmi.status.interfaces
+
+
+def agent_domain(**changes: Any) -> pb.Domain:
+    nics = [
+        pb.GuestInterface(
+            name="default",
+            mac="02:aa:00:00:00:01",
+            guest_name="eth0",
+            from_domain=True,
+            from_agent=True,
+            ip_addresses=["10.0.2.2"],
+        ),
+        pb.GuestInterface(
+            mac="AA:00:00:00:00:99", guest_name="docker0", from_agent=True, ip_addresses=["172.17.0.1/16"]
+        ),
+    ]
+    values: dict[str, Any] = {
+        "agent_connected": True,
+        "interfaces": nics,
+        "os_info": pb.OSInfo(id="debian", name="Debian"),
+    }
+    return domain(**(values | changes))
+
+
+def test_agent_is_one_more_write() -> None:
+    vmi = status.reported(running(), view(domain=agent_domain(), agent_since=NOW), Step(), NOW)
+    assert condition(vmi, "AgentConnected") == ("True", "")
+    assert vmi.status.guest_os_info is not None
+    assert vmi.status.guest_os_info.id == "debian"
+    first, second = vmi.status.interfaces
+    assert (first.info_source, first.interface_name, first.ip_address) == ("domain, guest-agent", "eth0", "10.1.2.3")
+    assert (second.mac, second.ip_address, second.info_source) == ("aa:00:00:00:00:99", "172.17.0.1", "guest-agent")
+
+
+def test_agent_that_has_not_told_yet_is_not_shown_for_a_while() -> None:
+    silent = view(domain=agent_domain(os_info=pb.OSInfo()), agent_since=NOW)
+    before = running()
+    assert status.reported(before, silent, Step(), NOW) is before
+    wait = status.agent_wait_s(silent, NOW)
+    assert wait is not None
+    assert 0 < wait <= 6
+    late = NOW + timedelta(seconds=status.AGENT_SETTLE_S)
+    assert condition(status.reported(before, silent, Step(), late), "AgentConnected") == ("True", "")
+    assert status.agent_wait_s(silent, late) is None
+
+
+def test_agent_that_left_is_taken_back() -> None:
+    vmi = status.reported(running(), view(domain=agent_domain(), agent_since=NOW), Step(), NOW)
+    gone = status.reported(vmi, view(), Step(), NOW)
+    assert condition(gone, "AgentConnected") is None
+    assert gone.status.guest_os_info is None
+
+
+def test_guest_only_interfaces_are_limited() -> None:
+    nics = [pb.GuestInterface(mac=f"aa:00:00:00:00:{n:02x}", from_agent=True) for n in range(60)]
+    vmi = status.reported(running(), view(domain=agent_domain(interfaces=nics), agent_since=NOW), Step(), NOW)
+    assert len(vmi.status.interfaces) == 11
+
+
+def test_pause_and_resume() -> None:
+    paused_domain = domain(state=pb.DOMAIN_STATE_PAUSED, reason="User")
+    paused = status.reported(running(), view(domain=paused_domain), Step(), NOW)
+    assert paused.status.phase == "Running"
+    assert condition(paused, "Paused") == ("True", "PausedByUser")
+    assert condition(paused, "Ready") == ("False", "PausedByUser")
+    assert status.is_urgent(running(), paused)
+    resumed = status.reported(paused, view(), Step(), NOW)
+    assert condition(resumed, "Paused") is None
+    assert condition(resumed, "Ready") == ("True", "")
+
+
+def test_pause_by_io_error_is_named() -> None:
+    broken = domain(state=pb.DOMAIN_STATE_PAUSED, reason="IOError", message="disk root: no space")
+    vmi = status.reported(running(), view(domain=broken), Step(), NOW)
+    assert condition(vmi, "Paused") == ("True", "PausedIOError")
+
+
+def test_readiness_that_the_controller_took_is_not_given_back() -> None:
+    vmi = handed_over("Running", status={"conditions": [{"type": "Ready", "status": "False", "reason": "PodNotReady"}]})
+    assert condition(status.reported(vmi, view(), Step(), NOW), "Ready") == ("False", "PodNotReady")
+
+
+def test_failure_has_phase_reason_condition_and_event() -> None:
+    before = running()
+    end = End("Failed", "LauncherFailed", "QEMU was killed by signal 9 (SIGKILL)")
+    vmi = status.reported(before, view(), Step(end=end), NOW)
+    assert (vmi.status.phase, vmi.status.reason) == ("Failed", "LauncherFailed")
+    found = get_condition(vmi.status.conditions, "Synchronized")
+    assert found is not None
+    assert found.message == end.message
+    assert condition(vmi, "Ready") == ("False", "GuestNotRunning")
+    assert status.notes(before, vmi) == [("Warning", "LauncherFailed", end.message)]
+
+
+def test_good_end() -> None:
+    vmi = status.reported(running(), view(), Step(end=End("Succeeded")), NOW)
+    assert vmi.status.phase == "Succeeded"
+    assert condition(vmi, "Synchronized") is None
+    assert status.notes(running(), vmi)[0][1] == "Stopped"
+
+
+def test_nothing_is_written_after_the_end() -> None:
+    over = handed_over("Failed")
+    assert status.reported(over, view(), Step(end=End("Succeeded")), NOW) is over
+
+
+def test_start_in_time_writes_nothing() -> None:
+    before = handed_over()
+    assert status.reported(before, view(domain=None), Step(), NOW) is before
+
+
+def test_overdue_handoff_is_named_once() -> None:
+    before = handed_over()
+    late = Step(overdue=handoffs.LAUNCHER_READY)
+    told = status.reported(before, view(domain=None), late, NOW)
+    assert condition(told, "Synchronized") == ("False", "HandoffOverdue")
+    assert status.notes(before, told)[0][:2] == ("Warning", "SyncFailed")
+    assert status.reported(told, view(domain=None), late, NOW + timedelta(seconds=30)) is told
+    assert condition(status.reported(told, view(), Step(), NOW), "Synchronized") is None
+
+
+def test_error_of_an_attempt_is_told() -> None:
+    failed = view(domain=None, sync=Work(Task.FAILED, error="QEMU did not start: no such file"))
+    told = status.reported(handed_over(), failed, Step(), NOW)
+    found = get_condition(told.status.conditions, "Synchronized")
+    assert found is not None
+    assert (found.reason, found.message) == ("SyncFailed", "QEMU did not start: no such file")
+
+
+def test_held_report_writes_nothing() -> None:
+    before = handed_over()
+    assert status.reported(before, view(), Step(hold=True), NOW) is before
+
+
+def test_not_migratable_says_why() -> None:
+    bridged = handed_over(spec={"domain": {"devices": {"interfaces": [{"name": "default", "bridge": {}}]}}})
+    vmi = status.reported(bridged, view(), Step(), NOW)
+    assert condition(vmi, "LiveMigratable") == ("False", "InterfaceNotLiveMigratable")
+
+
+def test_node_name_is_left_alone() -> None:
+    assert running().status.node_name == NODE
