@@ -1,0 +1,154 @@
+"""The Pod network by CNI plugins: a bridge in the node's network namespace and addresses from the node's ranges."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from virt_core.apis.base import encode
+from virt_local.node.layout import write_atomic
+
+INTERFACE = "eth0"
+_DEADLINE_S = 30.0
+_CNI_VERSION = "1.0.0"
+
+
+class NetworkError(RuntimeError):
+    """A plugin failed; the text is its message."""
+
+
+class _Address(msgspec.Struct):
+    address: str
+
+
+class _Result(msgspec.Struct):
+    ips: list[_Address] = []
+
+
+class _Failure(msgspec.Struct):
+    msg: str = ""
+    details: str = ""
+
+
+@dataclass(frozen=True)
+class CniSettings:
+    network: str
+    bridge: str
+    pod_cidrs: tuple[str, ...]
+    lease_dir: Path
+    plugin_dirs: tuple[str, ...]
+
+
+def network_config(settings: CniSettings) -> dict[str, Any]:
+    return {
+        "cniVersion": _CNI_VERSION,
+        "name": settings.network,
+        "type": "bridge",
+        "bridge": settings.bridge,
+        "isGateway": True,
+        "ipam": {
+            "type": "host-local",
+            "dataDir": str(settings.lease_dir),
+            "ranges": [[{"subnet": cidr}] for cidr in settings.pod_cidrs],
+            "routes": [{"dst": "::/0" if ":" in cidr else "0.0.0.0/0"} for cidr in settings.pod_cidrs],
+        },
+    }
+
+
+class Cni:
+    def __init__(self, settings: CniSettings) -> None:
+        self._settings = settings
+        self._config = network_config(settings)
+
+    def add(self, container_id: str, netns: Path, cache: Path) -> list[str]:
+        """Connects a namespace; returns its addresses, IPv4 first as configured. The result is kept for `delete`."""
+        output = self._call("ADD", container_id, str(netns), self._config)
+        write_atomic(cache, output)
+        result = msgspec.json.decode(output, type=_Result)
+        return [entry.address.partition("/")[0] for entry in result.ips]
+
+    def delete(self, container_id: str, netns: Path | None, cache: Path | None = None) -> None:
+        """Frees addresses and links. Works without the namespace, and twice."""
+        config = dict(self._config)
+        if cache is not None and cache.exists():
+            config["prevResult"] = msgspec.json.decode(cache.read_bytes())
+        self._call("DEL", container_id, str(netns or ""), config)
+        if cache is not None:
+            cache.unlink(missing_ok=True)
+
+    def leases(self) -> set[str]:
+        """Who holds an address, by container id: for finding those whose Pod is gone."""
+        directory = self._settings.lease_dir / self._settings.network
+        found: set[str] = set()
+        for path in directory.iterdir() if directory.is_dir() else []:
+            if path.name[0].isdigit() or ":" in path.name:
+                lines = path.read_text(errors="replace").split()
+                found.update(lines[:1])
+        return found
+
+    def _call(self, command: str, container_id: str, netns: str, config: dict[str, Any]) -> bytes:
+        env = {
+            "PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": container_id,
+            "CNI_NETNS": netns,
+            "CNI_IFNAME": INTERFACE,
+            "CNI_PATH": ":".join(self._settings.plugin_dirs),
+        }
+        program = find_plugin("bridge", self._settings.plugin_dirs)
+        try:
+            done = subprocess.run(
+                [program], input=encode(config), env=env, capture_output=True, timeout=_DEADLINE_S, check=False
+            )
+        except subprocess.TimeoutExpired as err:
+            raise NetworkError(f"the CNI plugin bridge took longer than {_DEADLINE_S:.0f} s to {command}") from err
+        if done.returncode != 0:
+            raise NetworkError(f"the CNI plugin bridge failed to {command}: {_reason(done.stdout, done.stderr)}")
+        return done.stdout
+
+
+def find_plugin(name: str, directories: Sequence[str]) -> str:
+    for directory in directories:
+        path = os.path.join(directory, name)
+        if os.access(path, os.X_OK):
+            return path
+    raise NetworkError(f"there is no CNI plugin {name!r} in {' or '.join(directories)}")
+
+
+def _reason(stdout: bytes, stderr: bytes) -> str:
+    try:
+        failure = msgspec.json.decode(stdout, type=_Failure)
+    except msgspec.DecodeError:
+        failure = _Failure()
+    text = " ".join(part for part in (failure.msg, failure.details) if part)
+    return text or stderr.decode(errors="replace").strip()[-500:] or "no reason given"
+
+
+def ensure_bridge(name: str) -> None:
+    """Makes the bridge before the first Pod does, with an address of its own: one that followed the lowest of its ports
+    would change when Pods come and go, and cut off guests that remember it."""
+    if not Path(f"/proc/sys/net/ipv4/conf/{name}").exists():
+        mac = "02:" + ":".join(hashlib.sha256(name.encode()).hexdigest()[i : i + 2] for i in range(0, 10, 2))
+        _ip("link", "add", "name", name, "address", mac, "type", "bridge")
+    accept_dad = Path(f"/proc/sys/net/ipv6/conf/{name}/accept_dad")
+    if accept_dad.exists():
+        accept_dad.write_text("0")
+    _ip("link", "set", name, "up")
+
+
+def remove_bridge(name: str) -> None:
+    if Path(f"/proc/sys/net/ipv4/conf/{name}").exists():
+        _ip("link", "del", name)
+
+
+def _ip(*args: str) -> None:
+    done = subprocess.run(["ip", *args], capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+    if done.returncode != 0:
+        raise NetworkError(f"ip {' '.join(args)}: {done.stderr.strip()}")

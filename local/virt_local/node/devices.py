@@ -1,0 +1,67 @@
+"""The devices that Pods ask for as resources: which this node has, and their nodes in a container."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from virt_core.apis.pods import Container
+from virt_core.apis.quantity import parse_int
+from virt_local.node.oci.context import ContainerConfigError, Device
+
+PREFIX = "devices.kubevirt.io/"
+COUNT = 1000
+PATHS = {"kvm": "/dev/kvm", "tun": "/dev/net/tun", "vhost-net": "/dev/vhost-net", "vhost-vsock": "/dev/vhost-vsock"}
+_VIRTUALIZATION_FLAGS = frozenset({"vmx", "svm"})
+
+
+def offered(
+    cpuinfo: Path = Path("/proc/cpuinfo"), paths: Mapping[str, str] = PATHS, machine: str = ""
+) -> dict[str, str]:
+    """The resources of this node. A KVM device that opens on a CPU without virtualization still runs no guest."""
+    found = {}
+    for name, path in paths.items():
+        if _opens(path) and (name != "kvm" or _cpu_virtualizes(cpuinfo, machine or platform.machine())):
+            found[PREFIX + name] = str(COUNT)
+    return found
+
+
+def _opens(path: str) -> bool:
+    try:
+        fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as err:
+        return err.errno == errno.EBUSY
+    os.close(fd)
+    return True
+
+
+def _cpu_virtualizes(cpuinfo: Path, machine: str) -> bool:
+    if machine not in ("x86_64", "i686"):
+        return True
+    for line in cpuinfo.read_text().splitlines():
+        if line.startswith("flags"):
+            return bool(_VIRTUALIZATION_FLAGS & set(line.split()))
+    return False
+
+
+def devices_of(container: Container, paths: Mapping[str, str] = PATHS) -> list[Device]:
+    limits = container.resources.limits if container.resources else {}
+    wanted = [
+        name.removeprefix(PREFIX) for name, amount in limits.items() if name.startswith(PREFIX) and parse_int(amount)
+    ]
+    return [_device(name, paths) for name in wanted]
+
+
+def _device(name: str, paths: Mapping[str, str]) -> Device:
+    path = paths.get(name, "")
+    try:
+        status = os.stat(path)
+    except OSError as err:
+        raise ContainerConfigError(f"this node has no device {PREFIX}{name}") from err
+    if not stat.S_ISCHR(status.st_mode):
+        raise ContainerConfigError(f"{path} is not a device")
+    return Device(path, os.major(status.st_rdev), os.minor(status.st_rdev))

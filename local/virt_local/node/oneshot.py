@@ -1,0 +1,122 @@
+"""Runs one command in the host image and waits for it: for work that must see what a launcher sees (the probe)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virt_core.apis.base import encode
+from virt_core.apis.podparts import ResourceRequirements
+from virt_core.apis.pods import Capabilities, Container, Pod, SecurityContext
+from virt_local.node.devices import PATHS, PREFIX, devices_of, offered
+from virt_local.node.images.host import HostImage, path_variable
+from virt_local.node.images.root import OciMount, drop_overlay, mount_overlay
+from virt_local.node.layout import write_atomic
+from virt_local.node.oci.context import BundleContext, User
+from virt_local.node.oci.security import default_seccomp
+from virt_local.node.oci.spec import render
+from virt_local.node.runtime import cgroups
+from virt_local.node.runtime.runc import Runc
+
+_CGROUP = "/virtpod-oneshot-"
+_MAX_OUTPUT = 1 << 20
+
+
+@dataclass(frozen=True)
+class Mount:
+    """A directory of the host and where the command sees it. A writable one must belong to the command's user."""
+
+    source: Path
+    destination: str
+    read_only: bool = False
+
+
+def run_host_container(
+    argv: Sequence[str],
+    mounts: Sequence[Mount] = (),
+    *,
+    uid: int = 107,
+    gid: int = 107,
+    timeout_s: float = 120.0,
+    env: Mapping[str, str] | None = None,
+    devices: Sequence[str] | None = None,
+    directory: Path | None = None,
+    protected: Sequence[Path] = (),
+    runc: str = "runc",
+) -> tuple[int, str]:
+    """Returns the exit code and the output (both streams). No network, no capabilities, read-only root with a /tmp.
+
+    `devices` are names such as "kvm"; by default all that this node offers. Raises TimeoutError.
+    """
+    with tempfile.TemporaryDirectory(prefix="oneshot-", dir=directory) as work:
+        bundle = Path(work)
+        root = HostImage(bundle / "image", [bundle, *protected]).root()
+        names = list(devices) if devices is not None else [name.removeprefix(PREFIX) for name in offered()]
+        try:
+            root_path = mount_overlay(root, bundle)
+            context = BundleContext(
+                pod=Pod(),
+                container=_container(argv, names),
+                root=root,
+                root_path=root_path,
+                user=User(uid, gid),
+                env={"PATH": path_variable(), "HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
+                hostname="oneshot",
+                cgroup=_CGROUP + uuid.uuid4().hex,
+                netns=None,
+                mounts=[_scratch(), *(_bind(mount) for mount in mounts)],
+                devices=[device for name in names if name in PATHS for device in devices_of(_container([], [name]))],
+                seccomp=default_seccomp(),
+                unified_cgroups=cgroups.only_unified(),
+            )
+            return _run(render(context), bundle, Runc(runc, bundle / "runc"), timeout_s)
+        finally:
+            drop_overlay(bundle)
+
+
+def _container(argv: Sequence[str], devices: Sequence[str]) -> Container:
+    return Container(
+        name="oneshot",
+        command=list(argv),
+        resources=ResourceRequirements(limits={PREFIX + name: 1 for name in devices}),
+        security_context=SecurityContext(
+            capabilities=Capabilities(drop=["ALL"]), allow_privilege_escalation=False, read_only_root_filesystem=True
+        ),
+    )
+
+
+def _scratch() -> OciMount:
+    return {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": ["nosuid", "nodev", "mode=1777"]}
+
+
+def _bind(mount: Mount) -> OciMount:
+    options = ["rbind", "ro" if mount.read_only else "rw", "nosuid", "nodev"]
+    return {"destination": mount.destination, "type": "bind", "source": str(mount.source), "options": options}
+
+
+def _run(spec: dict[str, Any], bundle: Path, runc: Runc, timeout_s: float) -> tuple[int, str]:
+    write_atomic(bundle / "config.json", encode(spec))
+    name = bundle.name
+    command = [runc.program, f"--root={runc.root}", "run", f"--bundle={bundle}", name]
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=timeout_s,
+            check=False,
+            env={"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")},
+        )
+    except subprocess.TimeoutExpired as err:
+        raise TimeoutError(f"{spec['process']['args'][0]} took longer than {timeout_s:.0f} s") from err
+    finally:
+        runc.delete(name)
+        cgroups.remove(spec["linux"]["cgroupsPath"])
+    return done.returncode, done.stdout[-_MAX_OUTPUT:].decode(errors="replace")

@@ -1,0 +1,1 @@
+"""The volumes of a Pod, made on the node before its containers."""

@@ -1,0 +1,61 @@
+"""What every kind of volume has in common."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from virt_core.apis.auth import TokenRequestSpec, TokenRequestStatus
+from virt_core.apis.pods import Pod
+from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim
+from virt_local.node.oci.env import ConfigSource
+
+EMPTY_DIR_MODE = 0o777
+
+
+class VolumeError(RuntimeError):
+    """A volume cannot be made now; the text says which and what is missing. Tried again later."""
+
+
+class ObjectSource(ConfigSource, Protocol):
+    """The objects that volumes are made from; None when there is none of that name."""
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None: ...
+
+    def volume(self, name: str) -> PersistentVolume | None: ...
+
+    def token(self, namespace: str, account: str, request: TokenRequestSpec) -> TokenRequestStatus: ...
+
+
+@dataclass(frozen=True)
+class Mounted:
+    """A volume as containers see it: a path of the node."""
+
+    path: Path
+    read_only: bool = False
+    no_exec: bool = False
+
+
+def fs_group(pod: Pod) -> int | None:
+    context = pod.spec.security_context
+    return context.fs_group if context else None
+
+
+def make_owned_directory(path: Path, mode: int, group: int | None) -> bool:
+    """Makes a directory of ours for the Pod's group; says whether it is new. What exists keeps its owner and mode."""
+    try:
+        path.mkdir(parents=True)
+    except FileExistsError:
+        return False
+    give_to_group(path, mode, group)
+    return True
+
+
+def give_to_group(path: Path, mode: int, group: int | None) -> None:
+    """With a group: its members may write, and what they make stays the group's. Only for what we just made."""
+    if group is not None:
+        os.chown(path, -1, group)
+        mode |= 0o2070
+    path.chmod(mode)
