@@ -165,7 +165,7 @@ def api_rows(engine: VirtLocal) -> list[Row]:
 
 
 def main() -> None:
-    engine = VirtLocal(instance="vpb", second_octet=231)
+    engine = VirtLocal()
     with tempfile.TemporaryDirectory() as folder:
         boot = unpack_boot(Path(folder))
         try:

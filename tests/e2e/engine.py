@@ -115,8 +115,11 @@ class Engine:
 class VirtLocal(Engine):
     """A virt-local of our own."""
 
-    def __init__(self, instance: str = "vpt", second_octet: int = 230, nodes: int = 1) -> None:
-        self.instance = instance
+    def __init__(self, nodes: int = 1) -> None:
+        # Names and addresses of its own, so that runs side by side do not meet.
+        number = os.getpid() % 1000
+        self.instance = instance = f"e{number}"
+        second_octet = 180 + number % 60
         self.nodes = nodes
         self.data = Path(tempfile.mkdtemp(prefix=f"virtpod-{instance}-", dir="/var/tmp"))
         self.port = free_port()
