@@ -1,0 +1,1 @@
+"""VMI → domain: a flat tuple of configurators, one for each feature."""

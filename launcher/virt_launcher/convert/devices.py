@@ -1,0 +1,76 @@
+"""The small devices: randomness, memory balloon, pointer, watchdog, sound, TPM, panic."""
+
+from __future__ import annotations
+
+import shutil
+
+from virt_launcher.convert.context import Context
+from virt_launcher.domain.devices import Input, MemBalloon, Panic, Rng, Sound, Tpm, Watchdog
+from virt_launcher.domain.domain import Domain
+from virt_launcher.errors import InvalidVMIError
+
+_FREE_PAGE_REPORTING_OFF = "kubevirt.io/free-page-reporting-disabled"
+
+
+def configure_rng(context: Context, domain: Domain) -> None:
+    if context.vmi.spec.domain.devices.rng is not None:
+        rng = Rng(model=context.virtio_model, backend_model="random", backend="/dev/urandom")
+        domain.devices.rngs.append(rng)
+
+
+def configure_memballoon(context: Context, domain: Domain) -> None:
+    if context.vmi.spec.domain.devices.autoattach_mem_balloon is False:
+        domain.devices.memballoon = MemBalloon(model="none")
+        return
+    reporting = context.vmi.metadata.annotations.get(_FREE_PAGE_REPORTING_OFF) != "true"
+    domain.devices.memballoon = MemBalloon(
+        model=context.virtio_model,
+        free_page_reporting=reporting,
+        stats_period=context.memballoon_stats_period_s or None,
+    )
+
+
+def configure_inputs(context: Context, domain: Domain) -> None:
+    for index, spec in enumerate(context.vmi.spec.domain.devices.inputs):
+        path = f"spec.domain.devices.inputs[{index}]"
+        if spec.type != "tablet":
+            raise InvalidVMIError(f"{path}.type", f"{spec.type!r} is not tablet")
+        if spec.bus not in ("", "usb", "virtio"):
+            raise InvalidVMIError(f"{path}.bus", f"{spec.bus!r} is neither usb nor virtio")
+        model = "virtio" if spec.bus == "virtio" else None
+        alias = f"ua-{spec.name}" if spec.name else None
+        domain.devices.inputs.append(Input(type="tablet", bus=spec.bus or "usb", model=model, alias=alias))
+
+
+def configure_watchdog(context: Context, domain: Domain) -> None:
+    spec = context.vmi.spec.domain.devices.watchdog
+    if spec is None:
+        return
+    if spec.i6300esb is None:
+        raise InvalidVMIError("spec.domain.devices.watchdog", "on amd64 only i6300esb is possible")
+    alias = f"ua-{spec.name}" if spec.name else None
+    domain.devices.watchdogs.append(Watchdog(model="i6300esb", action=spec.i6300esb.action or "reset", alias=alias))
+
+
+def configure_sound(context: Context, domain: Domain) -> None:
+    spec = context.vmi.spec.domain.devices.sound
+    if spec is None:
+        return
+    if spec.model not in ("", "ich9", "ac97"):
+        raise InvalidVMIError("spec.domain.devices.sound.model", f"{spec.model!r} is neither ich9 nor ac97")
+    alias = f"ua-{spec.name}" if spec.name else None
+    domain.devices.sounds.append(Sound(model=spec.model or "ich9", alias=alias))
+
+
+def configure_tpm(context: Context, domain: Domain) -> None:
+    spec = context.vmi.spec.domain.devices.tpm
+    if spec is None or spec.enabled is False:
+        return
+    if shutil.which("swtpm", path="/usr/bin:/bin:/usr/local/bin") is None:
+        raise InvalidVMIError("spec.domain.devices.tpm", "the launcher's image has no swtpm")
+    domain.devices.tpms.append(Tpm(model="tpm-tis", backend_type="emulator", backend_version="2.0"))
+
+
+def configure_panic(context: Context, domain: Domain) -> None:
+    for spec in context.vmi.spec.domain.devices.panic_devices:
+        domain.devices.panics.append(Panic(model=spec.model or "isa"))

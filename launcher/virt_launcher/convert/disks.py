@@ -1,0 +1,94 @@
+"""The guest's disks, and the threads that do their IO."""
+
+from __future__ import annotations
+
+from virt_core.apis.devices import CDRomTarget, DiskTarget
+from virt_core.apis.devices import Disk as DiskSpec
+
+from virt_launcher.convert.context import Context
+from virt_launcher.convert.cpu import topology_of
+from virt_launcher.convert.pci import parse_address
+from virt_launcher.disks.sources import DiskSource
+from virt_launcher.domain.devices import Address
+from virt_launcher.domain.disks import BackingStore, Disk
+from virt_launcher.domain.domain import Domain
+from virt_launcher.errors import InvalidVMIError
+
+#: Prefix of the device name that the guest would choose, by bus.
+_PREFIXES = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
+_DEFAULT_BUS = "sata"
+
+
+def configure_disks(context: Context, domain: Domain) -> None:
+    taken: dict[str, int] = {}
+    for index, spec in enumerate(context.vmi.spec.domain.devices.disks):
+        path = f"spec.domain.devices.disks[{index}]"
+        disk = _disk(context, spec, path)
+        prefix = _PREFIXES[disk.bus or _DEFAULT_BUS]
+        number = taken[prefix] = taken.get(prefix, -1) + 1
+        disk.target = prefix + letters(number)
+        if disk.bus == "scsi":
+            disk.address = Address(type="drive", controller=0, bus="0", target=0, unit=number)
+        domain.devices.disks.append(disk)
+
+
+def _disk(context: Context, spec: DiskSpec, path: str) -> Disk:
+    disk = Disk(type="file", driver_name="qemu", discard="unmap", alias=f"ua-{spec.name}")
+    _set_kind(context, disk, spec, path)
+    _set_source(disk, context.sources.get(spec.name), spec, path)
+    disk.error_policy = spec.error_policy or "stop"
+    disk.io = spec.io or None
+    disk.serial = spec.serial or None
+    disk.boot_order = spec.boot_order
+    disk.shareable = bool(spec.shareable)
+    if spec.block_size is not None and spec.block_size.custom is not None:
+        disk.logical_block_size = spec.block_size.custom.logical
+        disk.physical_block_size = spec.block_size.custom.physical
+    if context.vmi.spec.domain.devices.block_multi_queue and disk.bus == "virtio":
+        disk.queues = topology_of(context).vcpus
+    return disk
+
+
+def _set_kind(context: Context, disk: Disk, spec: DiskSpec, path: str) -> None:
+    target = spec.cdrom or spec.disk or DiskTarget()
+    disk.device = "disk" if spec.cdrom is None else "cdrom"
+    disk.bus = target.bus or _DEFAULT_BUS
+    if disk.bus not in _PREFIXES:
+        kind = "disk" if spec.cdrom is None else "cdrom"
+        raise InvalidVMIError(f"{path}.{kind}.bus", f"{disk.bus!r} is not one of {', '.join(_PREFIXES)}")
+    if disk.bus == "virtio":
+        disk.model = context.virtio_model
+    if isinstance(target, CDRomTarget):
+        disk.readonly = target.read_only is not False
+        disk.tray = "open" if target.tray == "open" else None
+    else:
+        disk.readonly = target.read_only
+        if target.pci_address:
+            disk.address = parse_address(target.pci_address, f"{path}.disk.pciAddress")
+
+
+def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str) -> None:
+    if source is None:
+        raise InvalidVMIError(f"{path}.name", f"there is no volume {spec.name!r} that could be this disk")
+    disk.driver_type = source.format
+    disk.source_file = source.path
+    if source.backing is not None:
+        disk.backing_store = BackingStore(type="file", format=source.backing.format, source_file=source.backing.path)
+    if spec.shareable and source.format != "raw":
+        raise InvalidVMIError(
+            f"{path}.shareable", f"volume {spec.name!r} belongs to this VM alone and can not be shared"
+        )
+    if spec.cache == "none" and not source.direct_io:
+        message = "the volume's file system can not do direct IO; use writethrough or writeback"
+        raise InvalidVMIError(f"{path}.cache", message)
+    disk.cache = spec.cache or ("none" if source.direct_io or spec.shareable else "writethrough")
+
+
+def letters(number: int) -> str:
+    """0 → a, 25 → z, 26 → aa, as in sdaa."""
+    text = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, 26)
+        text = chr(ord("a") + rest) + text
+    return text

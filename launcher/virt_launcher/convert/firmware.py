@@ -1,0 +1,89 @@
+"""What runs first: the machine type, BIOS or UEFI, a kernel without boot loader, and what a reboot means."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from virt_launcher.convert.context import ARCHITECTURES, Context
+from virt_launcher.domain.domain import Domain
+from virt_launcher.errors import InvalidVMIError
+
+_BOOT_MENU_MS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Ovmf:
+    """A pair of UEFI files as one distribution ships it."""
+
+    code: str
+    variables: str
+
+    @property
+    def present(self) -> bool:
+        return os.path.exists(self.code) and os.path.exists(self.variables)
+
+
+_SECURE = (
+    Ovmf("/usr/share/OVMF/OVMF_CODE_4M.ms.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"),
+    Ovmf("/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.secboot.fd"),
+    Ovmf("/usr/share/edk2/ovmf/OVMF_CODE.secboot.fd", "/usr/share/edk2/ovmf/OVMF_VARS.secboot.fd"),
+)
+_PLAIN = (
+    Ovmf("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_VARS_4M.fd"),
+    Ovmf("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
+    Ovmf("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
+)
+
+
+def configure_os(context: Context, domain: Domain) -> None:
+    machine = context.vmi.spec.domain.machine
+    domain.os.type = "hvm"
+    domain.os.arch = ARCHITECTURES[context.vmi.spec.architecture]
+    domain.os.machine = machine.type if machine is not None and machine.type else "q35"
+    if context.vmi.spec.start_strategy == "Paused":
+        domain.os.bootmenu, domain.os.bootmenu_timeout = True, _BOOT_MENU_MS
+
+
+def configure_bootloader(context: Context, domain: Domain) -> None:
+    firmware = context.vmi.spec.domain.firmware
+    loader = firmware.bootloader if firmware is not None else None
+    if loader is not None and loader.bios is not None and loader.bios.use_serial:
+        domain.os.bios_useserial = True
+    if loader is not None and loader.efi is not None:
+        if loader.efi.persistent:
+            raise InvalidVMIError("spec.domain.firmware.bootloader.efi.persistent", "is not supported yet")
+        _configure_efi(context, domain, loader.efi.secure_boot is not False)
+
+
+def _configure_efi(context: Context, domain: Domain, secure: bool) -> None:
+    candidates = _SECURE if secure else _PLAIN
+    found = next((pair for pair in candidates if pair.present), None)
+    if found is None:
+        path = "spec.domain.firmware.bootloader.efi"
+        kind = "UEFI with secure boot" if secure else "UEFI"
+        looked = ", ".join(pair.code for pair in candidates)
+        raise InvalidVMIError(path, f"the launcher's image has no {kind} firmware (looked for {looked})")
+    domain.os.loader, domain.os.loader_type = found.code, "pflash"
+    domain.os.loader_readonly, domain.os.loader_secure = True, secure
+    domain.os.nvram = f"{context.machine_dir}/efi-variables.fd"
+    domain.os.nvram_template = found.variables
+
+
+def configure_kernel(context: Context, domain: Domain) -> None:
+    firmware = context.vmi.spec.domain.firmware
+    boot = firmware.kernel_boot if firmware is not None else None
+    if boot is None:
+        return
+    domain.os.kernel = context.kernel.kernel or None
+    domain.os.initrd = context.kernel.initrd or None
+    domain.os.cmdline = boot.kernel_args or None
+
+
+def configure_reboot(context: Context, domain: Domain) -> None:
+    actions = {"Terminate": "destroy", "Reboot": "restart"}
+    policy = context.vmi.spec.domain.reboot_policy
+    if policy:
+        if policy not in actions:
+            raise InvalidVMIError("spec.domain.rebootPolicy", f"{policy!r} is neither Reboot nor Terminate")
+        domain.on_reboot = actions[policy]

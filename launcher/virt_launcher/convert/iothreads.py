@@ -1,0 +1,53 @@
+"""Threads of their own for the IO of virtio disks: a common pool, and one for each disk that asks for it."""
+
+from __future__ import annotations
+
+from virt_launcher.convert.context import Context
+from virt_launcher.convert.cpu import topology_of
+from virt_launcher.domain.disks import Disk, IOThreadRef
+from virt_launcher.domain.domain import Domain
+from virt_launcher.errors import InvalidVMIError
+
+#: libvirt that lets one disk use several threads.
+_MAPPING_SINCE = 10_000_000
+_POLICIES = ("shared", "auto", "supplementalPool")
+
+
+def configure_iothreads(context: Context, domain: Domain) -> None:
+    """After the disks: each virtio disk is given its thread."""
+    policy = context.vmi.spec.domain.io_threads_policy
+    if policy and policy not in _POLICIES:
+        raise InvalidVMIError("spec.domain.ioThreadsPolicy", f"{policy!r} is not one of {', '.join(_POLICIES)}")
+    own = {d.name for d in context.vmi.spec.domain.devices.disks if d.dedicated_io_thread}
+    virtio = [disk for disk in domain.devices.disks if disk.bus == "virtio"]
+    dedicated = [disk for disk in virtio if (disk.alias or "").removeprefix("ua-") in own]
+    shared = [disk for disk in virtio if disk not in dedicated]
+    if not policy and not dedicated:
+        return
+    pool = _pool_size(context, policy, len(shared), len(dedicated))
+    _assign_pool(context, policy, shared, pool)
+    for number, disk in enumerate(dedicated, start=pool + 1):
+        disk.iothread = number
+    domain.iothreads = pool + len(dedicated)
+
+
+def _pool_size(context: Context, policy: str | None, shared: int, dedicated: int) -> int:
+    if policy == "supplementalPool":
+        threads = context.vmi.spec.domain.io_threads
+        count = threads.supplemental_pool_thread_count if threads is not None else None
+        if not count or count < 1:
+            raise InvalidVMIError("spec.domain.ioThreads.supplementalPoolThreadCount", "must be at least 1")
+        return count
+    if policy == "auto":
+        # Never more threads than twice the CPUs, and at least one for the disks without their own.
+        return max(min(2 * topology_of(context).vcpus - dedicated, shared), 1)
+    return 1
+
+
+def _assign_pool(context: Context, policy: str | None, shared: list[Disk], pool: int) -> None:
+    if policy == "supplementalPool" and context.libvirt_version >= _MAPPING_SINCE:
+        for disk in shared:
+            disk.iothreads = [IOThreadRef(id=number) for number in range(1, pool + 1)]
+        return
+    for index, disk in enumerate(shared):
+        disk.iothread = index % pool + 1

@@ -1,0 +1,1 @@
+"""What stands behind a guest's disks: overlays, empty disks, cloud-init images, kernels."""

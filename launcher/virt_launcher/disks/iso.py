@@ -1,0 +1,54 @@
+"""Builds ISO 9660 images in a short-lived child, so that pycdlib never weighs on the launcher's own memory.
+
+The child runs while libvirt already takes the definition; only the start of the machine waits for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from virt_launcher.children import Child, Children
+from virt_launcher.disks.cloud_init import IsoPlan
+from virt_launcher.errors import LauncherError
+
+_DEADLINE_S = 10.0
+
+
+@dataclass(slots=True)
+class IsoJob:
+    """An image that is being built."""
+
+    plan: IsoPlan
+    child: Child
+    staging: Path
+    log: Path
+
+    def finish(self) -> None:
+        """Waits for the image; raises when it did not come out well."""
+        ended = self.child.wait(_DEADLINE_S)
+        if ended is None:
+            self.child.kill()
+            raise LauncherError(f"{self.plan.field}: the image was not ready within {_DEADLINE_S:.0f} s")
+        words = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+        shutil.rmtree(self.staging, ignore_errors=True)
+        if not ended.clean:
+            cause = words[-1] if words else ended.describe("its builder")
+            raise LauncherError(f"{self.plan.field}: the image could not be built: {cause}")
+
+
+def begin(plan: IsoPlan, target: Path, children: Children) -> IsoJob:
+    """Writes the files down and starts the child that packs them."""
+    staging = target.with_name(f".{target.name}.files")
+    shutil.rmtree(staging, ignore_errors=True)
+    for name, content in plan.files.items():
+        path = staging / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_bytes(content)
+    log = staging / "log"
+    argv = [sys.executable, "-I", "-m", "virt_launcher.disks.iso_child", plan.label, str(staging / "root"), str(target)]
+    env = {"PATH": os.environ.get("PATH", "/usr/bin"), "PYTHONDONTWRITEBYTECODE": "1"}
+    return IsoJob(plan, children.spawn(argv, env=env, output=str(log)), staging, log)

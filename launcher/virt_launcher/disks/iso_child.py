@@ -1,0 +1,37 @@
+"""The child that packs a directory into an ISO image with Rock Ridge and Joliet names: `LABEL DIRECTORY TARGET`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pycdlib
+
+_BLOCK = 1 << 16
+
+
+def build(label: str, source: Path, target: Path) -> None:
+    """Whole or not at all: the image appears under its name when it is complete."""
+    iso = pycdlib.PyCdlib()
+    iso.new(interchange_level=3, sys_ident="LINUX", vol_ident=label, joliet=3, rock_ridge="1.09")
+    iso_names = {".": ""}
+    for number, path in enumerate(sorted(source.rglob("*"))):
+        relative = path.relative_to(source)
+        parent = iso_names[str(relative.parent)]
+        if path.is_dir():
+            iso_names[str(relative)] = f"{parent}/D{number}"
+            iso.add_directory(f"{parent}/D{number}", rr_name=path.name, joliet_path=f"/{relative}")
+        else:
+            iso.add_file(str(path), f"{parent}/F{number}.;1", rr_name=path.name, joliet_path=f"/{relative}")
+    temporary = target.with_name(f".{target.name}.new")
+    iso.write(str(temporary))
+    iso.close()
+    # Direct IO works in whole blocks, so the image must end on one.
+    os.truncate(temporary, -(-temporary.stat().st_size // _BLOCK) * _BLOCK)
+    os.chmod(temporary, 0o640)
+    temporary.rename(target)
+
+
+if __name__ == "__main__":
+    build(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,100 @@
+"""Makes everything that the VMI's disks stand on. Idempotent: a second call finds what the first one made."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.volumes import Volume
+
+from virt_launcher.children import Children
+from virt_launcher.disks import cloud_init, iso
+from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_overlay
+from virt_launcher.disks.empty_disk import make_empty_disk
+from virt_launcher.disks.sources import DiskSource, directory_supports_direct_io
+from virt_launcher.errors import InvalidVMIError
+from virt_launcher.settings import Paths
+
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFiles:
+    kernel: str = ""
+    initrd: str = ""
+
+
+@dataclass(slots=True)
+class Prepared:
+    """Sources by volume name, the kernel, and the images that are still being built."""
+
+    sources: dict[str, DiskSource] = field(default_factory=dict)
+    kernel: KernelFiles = field(default_factory=KernelFiles)
+    jobs: list[iso.IsoJob] = field(default_factory=list)
+
+    def finish(self) -> None:
+        for job in self.jobs:
+            job.finish()
+
+
+class DiskPreparer:
+    def __init__(self, paths: Paths, children: Children) -> None:
+        self._paths = paths
+        self._children = children
+
+    def prepare(self, vmi: VirtualMachineInstance) -> Prepared:
+        prepared = Prepared(kernel=self._kernel(vmi))
+        wanted = {disk.name for disk in vmi.spec.domain.devices.disks}
+        for index, volume in enumerate(vmi.spec.volumes):
+            if volume.name in wanted:
+                self._volume(vmi, index, volume, prepared)
+        return prepared
+
+    def _volume(self, vmi: VirtualMachineInstance, index: int, volume: Volume, prepared: Prepared) -> None:
+        where = f"spec.volumes[{index}]"
+        if not _NAME.fullmatch(volume.name):
+            raise InvalidVMIError(f"{where}.name", f"{volume.name!r} is not a valid name")
+        if volume.container_disk is not None:
+            disk = volume.container_disk
+            image = ImageFile(self._paths.images / f"disk_{index}", f"{where}.containerDisk", disk.image)
+            overlay = self._paths.disk_data / volume.name / "disk.qcow2"
+            prepared.sources[volume.name] = make_overlay(image, disk.path, overlay)
+        elif volume.empty_disk is not None:
+            path = self._paths.disk_data / volume.name / "empty.qcow2"
+            capacity = volume.empty_disk.capacity
+            prepared.sources[volume.name] = make_empty_disk(path, capacity, f"{where}.emptyDisk.capacity")
+        elif (plan := self._cloud_init(vmi, volume, where)) is not None:
+            self._begin_iso(volume.name, plan, prepared)
+        else:
+            raise InvalidVMIError(where, f"volume {volume.name!r} has a source that this launcher can not use yet")
+
+    def _cloud_init(self, vmi: VirtualMachineInstance, volume: Volume, where: str) -> cloud_init.IsoPlan | None:
+        secrets = cloud_init.SecretDirs(self._paths.secret(volume.name), self._paths.secret(f"{volume.name}-network"))
+        if volume.cloud_init_no_cloud is not None:
+            return cloud_init.no_cloud(vmi, volume.cloud_init_no_cloud, f"{where}.cloudInitNoCloud", secrets)
+        if volume.cloud_init_config_drive is not None:
+            source = volume.cloud_init_config_drive
+            return cloud_init.config_drive(vmi, source, f"{where}.cloudInitConfigDrive", secrets)
+        return None
+
+    def _begin_iso(self, name: str, plan: cloud_init.IsoPlan, prepared: Prepared) -> None:
+        target = self._paths.cloud_init / f"{name}.iso"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if not target.exists():
+            prepared.jobs.append(iso.begin(plan, target, self._children))
+        # The image is not there yet; its directory tells whether O_DIRECT works.
+        prepared.sources[name] = DiskSource(str(target), "raw", None, directory_supports_direct_io(target.parent))
+
+    def _kernel(self, vmi: VirtualMachineInstance) -> KernelFiles:
+        firmware = vmi.spec.domain.firmware
+        boot = firmware.kernel_boot if firmware is not None else None
+        if boot is None or boot.container is None:
+            return KernelFiles()
+        container, root = boot.container, self._paths.kernel_boot
+        where = "spec.domain.firmware.kernelBoot.container"
+
+        def find(path: str, name: str) -> str:
+            return kernel_file(root, f"{where}.{name}", container.image, path) if path else ""
+
+        return KernelFiles(find(container.kernel_path, "kernelPath"), find(container.initrd_path, "initrdPath"))

@@ -1,0 +1,46 @@
+"""What the converter needs to know of a prepared volume."""
+
+from __future__ import annotations
+
+import errno
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from virt_launcher.disks.qcow2 import Backing
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSource:
+    """A file that QEMU will open."""
+
+    path: str
+    format: str
+    backing: Backing | None = None
+    #: The file, and what it stands on, can be opened with O_DIRECT.
+    direct_io: bool = True
+
+
+def supports_direct_io(*paths: str | Path) -> bool:
+    return all(_opens_directly(path) for path in paths)
+
+
+def directory_supports_direct_io(directory: Path) -> bool:
+    """For a file that is yet to be made there."""
+    probe = directory / ".direct-io"
+    probe.touch()
+    try:
+        return _opens_directly(probe)
+    finally:
+        probe.unlink()
+
+
+def _opens_directly(path: str | Path) -> bool:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.EINVAL:
+            return False
+        raise
+    os.close(fd)
+    return True

@@ -1,0 +1,145 @@
+"""The parts of a domain that are no devices: memory, processor, firmware, features, clock."""
+
+# ruff: noqa: RUF009 - `at` is a field specifier like dataclasses.field
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from virt_launcher.domain.codec import ON_OFF, at, flag, many
+
+
+@dataclass(kw_only=True, slots=True)
+class Amount:
+    """A size with its unit; we always write bytes (`b`), libvirt answers in KiB."""
+
+    unit: str | None = at("@unit")
+    value: int | None = at("")
+
+
+@dataclass(kw_only=True, slots=True)
+class HugePage:
+    size: int | None = at("@size")
+    unit: str | None = at("@unit")
+
+
+@dataclass(kw_only=True, slots=True)
+class MemoryBacking:
+    pages: list[HugePage] = many("hugepages/page")
+    source: str | None = at("source/@type")
+
+
+@dataclass(kw_only=True, slots=True)
+class VCpuCount:
+    placement: str | None = at("@placement")
+    current: int | None = at("@current")
+    value: int | None = at("")
+
+
+@dataclass(kw_only=True, slots=True)
+class VCpu:
+    id: int | None = at("@id")
+    enabled: bool | None = at("@enabled")
+    hotpluggable: bool | None = at("@hotpluggable")
+
+
+@dataclass(kw_only=True, slots=True)
+class Entry:
+    """One SMBIOS value."""
+
+    name: str | None = at("@name")
+    value: str | None = at("")
+
+
+@dataclass(kw_only=True, slots=True)
+class SysInfo:
+    type: str | None = at("@type")
+    system: list[Entry] = many("system/entry")
+    chassis: list[Entry] = many("chassis/entry")
+
+
+@dataclass(kw_only=True, slots=True)
+class Os:
+    arch: str | None = at("type/@arch")
+    machine: str | None = at("type/@machine")
+    type: str | None = at("type")
+    loader_readonly: bool | None = at("loader/@readonly")
+    loader_secure: bool | None = at("loader/@secure")
+    loader_type: str | None = at("loader/@type")
+    loader: str | None = at("loader")
+    nvram_template: str | None = at("nvram/@template")
+    nvram: str | None = at("nvram")
+    kernel: str | None = at("kernel")
+    initrd: str | None = at("initrd")
+    cmdline: str | None = at("cmdline")
+    bootmenu: bool | None = at("bootmenu/@enable")
+    bootmenu_timeout: int | None = at("bootmenu/@timeout")
+    smbios: str | None = at("smbios/@mode")
+    bios_useserial: bool | None = at("bios/@useserial")
+
+
+@dataclass(kw_only=True, slots=True)
+class HyperV:
+    mode: str | None = at("@mode")
+    relaxed: bool | None = at("relaxed/@state", words=ON_OFF)
+    vapic: bool | None = at("vapic/@state", words=ON_OFF)
+    spinlocks: bool | None = at("spinlocks/@state", words=ON_OFF)
+    spinlocks_retries: int | None = at("spinlocks/@retries")
+    vpindex: bool | None = at("vpindex/@state", words=ON_OFF)
+    runtime: bool | None = at("runtime/@state", words=ON_OFF)
+    synic: bool | None = at("synic/@state", words=ON_OFF)
+    stimer: bool | None = at("stimer/@state", words=ON_OFF)
+    stimer_direct: bool | None = at("stimer/direct/@state", words=ON_OFF)
+    reset: bool | None = at("reset/@state", words=ON_OFF)
+    vendor_id: bool | None = at("vendor_id/@state", words=ON_OFF)
+    vendor_id_value: str | None = at("vendor_id/@value")
+    frequencies: bool | None = at("frequencies/@state", words=ON_OFF)
+    reenlightenment: bool | None = at("reenlightenment/@state", words=ON_OFF)
+    tlbflush: bool | None = at("tlbflush/@state", words=ON_OFF)
+    ipi: bool | None = at("ipi/@state", words=ON_OFF)
+    evmcs: bool | None = at("evmcs/@state", words=ON_OFF)
+
+
+@dataclass(kw_only=True, slots=True)
+class Features:
+    acpi: bool = flag("acpi")
+    apic: bool = flag("apic")
+    apic_eoi: bool | None = at("apic/@eoi", words=ON_OFF)
+    hyperv: HyperV | None = at("hyperv")
+    kvm_hidden: bool | None = at("kvm/hidden/@state", words=ON_OFF)
+    pvspinlock: bool | None = at("pvspinlock/@state", words=ON_OFF)
+    smm: bool | None = at("smm/@state", words=ON_OFF)
+    vmport: bool | None = at("vmport/@state", words=ON_OFF)
+
+
+@dataclass(kw_only=True, slots=True)
+class CpuFeature:
+    policy: str | None = at("@policy")
+    name: str | None = at("@name")
+
+
+@dataclass(kw_only=True, slots=True)
+class Cpu:
+    mode: str | None = at("@mode")
+    match: str | None = at("@match")
+    check: str | None = at("@check")
+    model: str | None = at("model")
+    sockets: int | None = at("topology/@sockets")
+    cores: int | None = at("topology/@cores")
+    threads: int | None = at("topology/@threads")
+    features: list[CpuFeature] = many("feature")
+
+
+@dataclass(kw_only=True, slots=True)
+class Timer:
+    name: str | None = at("@name")
+    present: bool | None = at("@present")
+    tick_policy: str | None = at("@tickpolicy")
+    track: str | None = at("@track")
+
+
+@dataclass(kw_only=True, slots=True)
+class Clock:
+    offset: str | None = at("@offset")
+    adjustment: str | None = at("@adjustment")
+    timezone: str | None = at("@timezone")
+    timers: list[Timer] = many("timer")

@@ -1,0 +1,149 @@
+"""A hypervisor in memory: the same protocol as libvirt_door, and the same contract test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from virt_launcher.domain.domain import Domain, from_xml, to_xml
+from virt_launcher.errors import LauncherError, NoMachineError, UnavailableError, WrongStateError
+from virt_launcher.hypervisor.ports import ALIVE, AgentReport, Change, Facts, State
+
+
+class FakeHypervisor:
+    """Tests may set what the next calls do: `broken` (no daemon), `refuses` (start fails), `report` (the agent)."""
+
+    def __init__(self, domain_name: str) -> None:
+        self._name = domain_name
+        self._lock = threading.RLock()
+        self._domain: Domain | None = None
+        self._state, self._reason = State.SHUTOFF, "Unknown"
+        self._watchers: list[Callable[[Change], None]] = []
+        self.calls: list[str] = []
+        self.broken = False
+        self.refuses = ""
+        self.report: AgentReport | None = None
+        self.errors: dict[str, str] = {}
+
+    # -- the protocol ----------------------------------------------------------------------------------------------
+
+    def version(self) -> int:
+        return 9_000_000
+
+    def define(self, xml: str) -> None:
+        with self._called("define"):
+            domain = from_xml(xml)
+            if domain.name != self._name:
+                raise LauncherError(f"{domain.name!r} is not {self._name!r}")
+            self._domain = domain
+
+    def start(self, *, paused: bool = False) -> None:
+        with self._called("start"):
+            if self._required().state in ALIVE:
+                raise WrongStateError("domain is already running")
+            if self.refuses:
+                raise LauncherError(self.refuses)
+            self._become(State.PAUSED if paused else State.RUNNING, "User" if paused else "")
+
+    def facts(self) -> Facts | None:
+        with self._called("facts"):
+            uuid = self._domain.uuid or "" if self._domain is not None else ""
+            return None if self._domain is None else Facts(self._state, self._reason, uuid)
+
+    def describe(self) -> str:
+        with self._called("describe"):
+            self._required()
+            assert self._domain is not None
+            shown = from_xml(to_xml(self._domain))
+            if shown.memory is not None:
+                shown.memory.value = (shown.memory.value or 0) // 1024
+            for channel in shown.devices.channels:
+                channel.target_state = "connected" if self.report is not None else "disconnected"
+            return to_xml(shown)
+
+    def suspend(self) -> None:
+        self._switch("suspend", State.PAUSED, "User")
+
+    def resume(self) -> None:
+        self._switch("resume", State.RUNNING, "")
+
+    def shutdown(self) -> None:
+        with self._called("shutdown"):
+            self._alive()
+
+    def destroy(self) -> None:
+        self._switch("destroy", State.SHUTOFF, "Destroyed")
+
+    def undefine(self) -> None:
+        with self._called("undefine"):
+            self._required()
+            self._domain = None
+        self._tell(Change.LIFECYCLE)
+
+    def update_device(self, xml: str) -> None:
+        with self._called("update_device"):
+            self._alive()
+            self.calls[-1] += " " + xml
+
+    def stats(self) -> dict[str, Any]:
+        with self._called("stats"):
+            return {"cpu.time": 1} if self._state in ALIVE else {}
+
+    def disk_errors(self) -> dict[str, str]:
+        return self.errors
+
+    def agent_report(self) -> AgentReport:
+        with self._called("agent_report"):
+            if self.report is None:
+                raise WrongStateError("guest agent is not connected")
+            return self.report
+
+    def agent_version(self) -> str:
+        return "7.2"
+
+    def watch(self, watcher: Callable[[Change], None]) -> None:
+        self._watchers.append(watcher)
+
+    # -- what tests do to it ---------------------------------------------------------------------------------------
+
+    def becomes(self, state: State, reason: str = "") -> None:
+        """The machine changes by itself."""
+        with self._lock:
+            self._become(state, reason)
+
+    def panics(self) -> None:
+        with self._lock:
+            self._state, self._reason = State.SHUTOFF, "Crashed"
+            self._tell(Change.PANIC)
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _called(self, name: str) -> AbstractContextManager[object]:
+        if self.broken:
+            raise UnavailableError("there is no connection to libvirt now")
+        self.calls.append(name)
+        return self._lock
+
+    def _required(self) -> Facts:
+        if self._domain is None:
+            raise NoMachineError(f"there is no machine {self._name}")
+        return Facts(self._state, self._reason)
+
+    def _alive(self) -> None:
+        if self._required().state not in ALIVE:
+            raise WrongStateError("domain is not running")
+
+    def _switch(self, name: str, state: State, reason: str) -> None:
+        with self._called(name):
+            self._alive()
+            self._become(state, reason)
+
+    def _become(self, state: State, reason: str) -> None:
+        self._state, self._reason = state, reason
+        self._tell(Change.LIFECYCLE)
+
+    def _tell(self, change: Change) -> None:
+        for watcher in self._watchers:
+            watcher(change)

@@ -1,0 +1,31 @@
+"""Whether KVM can run guests here: the device opens and the processor can virtualise.
+
+A device that opens is not enough: on some nested hosts KVM even runs firmware and then hangs in the first real kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_FLAGS = frozenset({"vmx", "svm"})
+
+
+def kvm_usable(device: str = "/dev/kvm", cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
+    return _opens(device) and _virtualises(cpuinfo)
+
+
+def _opens(device: str) -> bool:
+    try:
+        os.close(os.open(device, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def _virtualises(cpuinfo: Path) -> bool:
+    with open(cpuinfo) as file:
+        for line in file:
+            if line.startswith("flags"):
+                return not _FLAGS.isdisjoint(line.split())
+    return False

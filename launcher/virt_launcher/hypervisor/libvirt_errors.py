@@ -1,0 +1,52 @@
+"""libvirt's error codes in the launcher's vocabulary."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import libvirt
+
+from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError, WrongStateError
+
+_GONE = frozenset(
+    {
+        libvirt.VIR_ERR_INTERNAL_ERROR,
+        libvirt.VIR_ERR_INVALID_CONN,
+        libvirt.VIR_ERR_SYSTEM_ERROR,
+        libvirt.VIR_ERR_RPC,
+        libvirt.VIR_ERR_NO_CONNECT,
+    }
+)
+_INVALID = frozenset(
+    {
+        libvirt.VIR_ERR_XML_ERROR,
+        libvirt.VIR_ERR_XML_DETAIL,
+        libvirt.VIR_ERR_XML_INVALID_SCHEMA,
+        libvirt.VIR_ERR_CONFIG_UNSUPPORTED,
+    }
+)
+_WRONG_STATE = frozenset(
+    {
+        libvirt.VIR_ERR_OPERATION_INVALID,
+        libvirt.VIR_ERR_AGENT_UNRESPONSIVE,
+        libvirt.VIR_ERR_AGENT_UNSYNCED,
+    }
+)
+
+
+def translate(error: libvirt.libvirtError, connection: Any, name: str) -> LauncherError:
+    code, message = error.get_error_code(), error.get_error_message()
+    if code == libvirt.VIR_ERR_NO_DOMAIN:
+        return NoMachineError(f"there is no machine {name}")
+    if code in _GONE and not _is_alive(connection):
+        return UnavailableError(f"libvirt does not answer: {message}")
+    if code in _INVALID:
+        return InvalidVMIError("", f"libvirt refuses this machine: {message}")
+    return WrongStateError(message) if code in _WRONG_STATE else LauncherError(message)
+
+
+def _is_alive(connection: Any) -> bool:
+    try:
+        return bool(connection.isAlive())
+    except libvirt.libvirtError:
+        return False

@@ -1,0 +1,109 @@
+"""What the launcher asks of a hypervisor.
+
+Libvirt_door speaks it for real, fake.py in tests; one contract test runs on both.
+
+A launcher has exactly one machine, so no method names it. Methods may raise the errors of virt_launcher.errors.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+
+class State(enum.Enum):
+    ABSENT = "Absent"
+    RUNNING = "Running"
+    BLOCKED = "Blocked"
+    PAUSED = "Paused"
+    SHUTTING_DOWN = "ShuttingDown"
+    SHUTOFF = "Shutoff"
+    CRASHED = "Crashed"
+    PM_SUSPENDED = "PMSuspended"
+
+
+#: States in which a QEMU process exists.
+ALIVE = frozenset({State.RUNNING, State.BLOCKED, State.PAUSED, State.SHUTTING_DOWN, State.PM_SUSPENDED})
+
+
+class Change(enum.Enum):
+    """Why a watcher is called. Only a hint: the watcher reads the whole state."""
+
+    LIFECYCLE = "lifecycle"
+    PANIC = "panic"
+    AGENT = "agent"
+    RECONNECTED = "reconnected"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """The machine as libvirt knows it now."""
+
+    state: State
+    reason: str = ""
+    uuid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentInterface:
+    name: str
+    mac: str = ""
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """What the guest agent says, still unbounded; guest_agent.py cuts it to size."""
+
+    os: dict[str, str] = field(default_factory=dict)
+    hostname: str = ""
+    timezone: str = ""
+    interfaces: tuple[AgentInterface, ...] = ()
+
+
+class Hypervisor(Protocol):
+    def version(self) -> int:
+        """libvirt's, as 9000000 for 9.0.0."""
+        ...
+
+    def define(self, xml: str) -> None: ...
+
+    def start(self, *, paused: bool = False) -> None: ...
+
+    def facts(self) -> Facts | None:
+        """None when no machine is defined."""
+        ...
+
+    def describe(self) -> str:
+        """The domain XML, live when the machine runs."""
+        ...
+
+    def suspend(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+    def shutdown(self) -> None:
+        """Presses the power button."""
+        ...
+
+    def destroy(self) -> None: ...
+
+    def undefine(self) -> None: ...
+
+    def update_device(self, xml: str) -> None: ...
+
+    def stats(self) -> dict[str, Any]:
+        """libvirt's bulk statistics under their own names, e.g. `cpu.time`; empty when nothing runs."""
+        ...
+
+    def disk_errors(self) -> dict[str, str]: ...
+
+    def agent_report(self) -> AgentReport: ...
+
+    def agent_version(self) -> str: ...
+
+    def watch(self, watcher: Callable[[Change], None]) -> None:
+        """Calls `watcher` on every change, from libvirt's own thread: it must not block."""
+        ...

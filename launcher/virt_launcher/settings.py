@@ -1,0 +1,159 @@
+"""Flags, environment and the paths that follow from them. Argparse, since a launcher starts for every VM."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LAUNCHER_UID = 107
+ENV_PREFIX = "VIRT_LAUNCHER_"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paths:
+    """Every path that the launcher touches, derived from the four directories of its Pod."""
+
+    share: Path = Path("/var/run/kubevirt")
+    private: Path = Path("/var/run/kubevirt-private")
+    ephemeral: Path = Path("/var/run/kubevirt-ephemeral-disks")
+    libvirt: Path = Path("/var/run/libvirt")
+    images: Path = Path("/var/run/kubevirt-image-volume")
+    kernel_boot: Path = Path("/var/run/kubevirt-kernel-boot")
+    termination_log: Path = Path("/dev/termination-log")
+
+    @property
+    def sockets(self) -> Path:
+        return self.share / "sockets"
+
+    @property
+    def init_socket(self) -> Path:
+        return self.sockets / "launcher-init-sock"
+
+    @property
+    def command_socket(self) -> Path:
+        return self.sockets / "launcher-sock"
+
+    @property
+    def notify_socket(self) -> Path:
+        return self.sockets / "notify-sock"
+
+    @property
+    def cache_home(self) -> Path:
+        return self.private / "cache"
+
+    @property
+    def config_home(self) -> Path:
+        return self.private / "config"
+
+    @property
+    def data_home(self) -> Path:
+        return self.private / "data"
+
+    @property
+    def capability_cache(self) -> Path:
+        """Where a session daemon keeps what it found out about QEMU."""
+        return self.cache_home / "libvirt/qemu/cache/capabilities"
+
+    @property
+    def disk_data(self) -> Path:
+        return self.ephemeral / "disk-data"
+
+    @property
+    def cloud_init(self) -> Path:
+        return self.ephemeral / "cloud-init-data"
+
+    def machine_dir(self, uid: str) -> Path:
+        """The VM's sockets (serial console, VNC, guest agent) and its console log."""
+        return self.private / uid
+
+    def secret(self, name: str) -> Path:
+        return self.private / "secret" / name
+
+    def qemu_pid_file(self, domain_name: str) -> Path:
+        return self.libvirt / "libvirt/qemu/run" / f"{domain_name}.pid"
+
+    def qemu_log(self, domain_name: str) -> Path:
+        return self.cache_home / "libvirt/qemu/log" / f"{domain_name}.log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    grace_period_s: float = 45.0
+    qemu_timeout_s: float = 240.0
+    allow_emulation: bool = False
+    log_level: str = "info"
+    node_probe: Path | None = None
+    paths: Paths = Paths()
+
+    @property
+    def domain_name(self) -> str:
+        return f"{self.namespace}_{self.name}"
+
+
+def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Settings:
+    parser = _parser(environ)
+    args = parser.parse_args(argv)
+    if not args.node_probe:
+        missing = [flag for flag in ("name", "namespace", "uid") if not getattr(args, flag)]
+        if missing:
+            parser.error("missing " + ", ".join(f"--{flag} (or ${ENV_PREFIX}{flag.upper()})" for flag in missing))
+        if "/" in args.uid or args.uid in (".", ".."):
+            parser.error("--uid is a name, not a path")
+    return Settings(
+        name=args.name,
+        namespace=args.namespace,
+        uid=args.uid,
+        grace_period_s=args.grace_period_seconds,
+        qemu_timeout_s=args.qemu_timeout,
+        allow_emulation=args.allow_emulation,
+        log_level=args.log_level,
+        node_probe=Path(args.node_probe) if args.node_probe else None,
+        paths=_paths(args),
+    )
+
+
+def _paths(args: argparse.Namespace) -> Paths:
+    return Paths(
+        share=Path(args.share_dir),
+        private=Path(args.private_dir),
+        ephemeral=Path(args.ephemeral_disk_dir),
+        libvirt=Path(args.libvirt_dir),
+        images=Path(args.image_volume_dir),
+        kernel_boot=Path(args.kernel_boot_dir),
+        termination_log=Path(args.termination_log),
+    )
+
+
+def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="virt-launcher", description="Runs one virtual machine in its Pod.")
+
+    def add(flag: str, default: str, text: str, kind: type = str) -> None:
+        variable = ENV_PREFIX + flag.upper().replace("-", "_")
+        value = environ.get(variable, default)
+        parser.add_argument(f"--{flag}", default=value, type=kind, help=f"{text} [${variable}, default: {default!r}]")
+
+    defaults = Paths()
+    add("name", "", "name of the VMI")
+    add("namespace", "", "namespace of the VMI")
+    add("uid", "", "UID of the VMI")
+    add("grace-period-seconds", "45", "time for the guest to shut down after SIGTERM", float)
+    add("qemu-timeout", "240", "seconds to wait for the command to start a machine", float)
+    add("share-dir", str(defaults.share), "volume with the command and notify sockets")
+    add("private-dir", str(defaults.private), "volume with the VM's own sockets")
+    add("ephemeral-disk-dir", str(defaults.ephemeral), "volume for overlays, empty disks and cloud-init images")
+    add("libvirt-dir", str(defaults.libvirt), "run-time directory of libvirt")
+    add("image-volume-dir", str(defaults.images), "where containerDisk images are mounted, as disk_<index>")
+    add("kernel-boot-dir", str(defaults.kernel_boot), "where the kernelBoot image is mounted")
+    add("termination-log", str(defaults.termination_log), "file for the last words of a failed launcher")
+    add("log-level", "info", "debug, info, warning or error")
+    add("node-probe", "", "instead of a VM: find out what QEMU can do here, write it into this directory, and end")
+    emulation = environ.get(ENV_PREFIX + "ALLOW_EMULATION", "").lower() in ("1", "true", "yes")
+    text = f"run by software emulation where KVM can not be used [${ENV_PREFIX}ALLOW_EMULATION]"
+    parser.add_argument("--allow-emulation", action="store_true", default=emulation, help=text)
+    return parser

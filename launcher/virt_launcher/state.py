@@ -1,0 +1,116 @@
+"""The machine as virt-handler sees it, composed from what libvirt, the guest agent and QEMU's own end tell. Pure."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass, field, replace
+
+from virt_launcher.convert.consoles import AGENT_CHANNEL
+from virt_launcher.domain.domain import Domain
+from virt_launcher.hypervisor.ports import ALIVE, AgentInterface, AgentReport, Facts, State
+
+_KIB = 1024
+_GOOD_ENDS = frozenset({"Shutdown", "Destroyed", "Migrated", "Saved", "FromSnapshot"})
+#: Interfaces that only the guest knows are shown, but only so many: the VMI's status must not grow with a guest's whim.
+MAX_GUEST_ONLY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class InterfaceView:
+    name: str = ""
+    mac: str = ""
+    guest_name: str = ""
+    addresses: tuple[str, ...] = ()
+    from_domain: bool = False
+    from_agent: bool = False
+    link_state: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView:
+    """What the guest agent said last; `connected` once it has been asked."""
+
+    connected: bool = False
+    report: AgentReport = field(default_factory=AgentReport)
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineView:
+    name: str
+    uuid: str = ""
+    state: State = State.ABSENT
+    reason: str = ""
+    message: str = ""
+    interfaces: tuple[InterfaceView, ...] = ()
+    agent: AgentView = AgentView()
+    machine_type: str = ""
+    memory_bytes: int = 0
+    disk_targets: tuple[tuple[str, str], ...] = ()
+    graceful_shutdown_requested: bool = False
+    emulated: bool = False
+
+    @property
+    def alive(self) -> bool:
+        return self.state in ALIVE
+
+    @property
+    def ended_well(self) -> bool:
+        """The guest shut itself down, or somebody who may ended it."""
+        return self.state is State.SHUTOFF and self.reason in _GOOD_ENDS
+
+
+def compose(name: str, facts: Facts, domain: Domain, agent: AgentView) -> MachineView:
+    """The view without what only the launcher knows (how QEMU ended, that it was told to stop)."""
+    view = MachineView(name=name, uuid=facts.uuid, state=facts.state, reason=facts.reason)
+    agent = agent if view.alive else AgentView()
+    return replace(
+        view,
+        interfaces=merge_interfaces(domain, agent.report.interfaces),
+        agent=agent,
+        machine_type=domain.os.machine or "",
+        memory_bytes=(domain.memory.value or 0) * _KIB if domain.memory is not None else 0,
+        disk_targets=tuple((_plain(d.alias), d.target or "") for d in domain.devices.disks if d.alias),
+        emulated=domain.type == "qemu",
+    )
+
+
+def agent_channel_connected(domain: Domain) -> bool:
+    return any(c.target_name == AGENT_CHANNEL and c.target_state == "connected" for c in domain.devices.channels)
+
+
+def merge_interfaces(domain: Domain, reported: tuple[AgentInterface, ...]) -> tuple[InterfaceView, ...]:
+    """Those of the domain in its order, joined with the guest's by MAC; then those that only the guest has."""
+    by_mac = {i.mac.lower(): i for i in reported if i.mac}
+    merged, known = [], set()
+    for interface in domain.devices.interfaces:
+        mac = (interface.mac or "").lower()
+        known.add(mac)
+        view = InterfaceView(name=_plain(interface.alias), mac=mac, from_domain=True, link_state=interface.link or "up")
+        merged.append(_with_guest(view, by_mac[mac]) if mac in by_mac else view)
+    strangers = [i for i in reported if i.mac.lower() not in known and i.name != "lo"]
+    merged += [_with_guest(InterfaceView(mac=i.mac.lower()), i) for i in strangers[:MAX_GUEST_ONLY]]
+    return tuple(merged)
+
+
+def _with_guest(view: InterfaceView, interface: AgentInterface) -> InterfaceView:
+    return replace(view, guest_name=interface.name, addresses=ordered_addresses(interface.addresses), from_agent=True)
+
+
+def ordered_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
+    """Valid ones only; IPv4 first, since the first one is the one that people see."""
+    ipv4 = tuple(a for a in addresses if _is_address(socket.AF_INET, a))
+    ipv6 = tuple(a for a in addresses if _is_address(socket.AF_INET6, a))
+    return ipv4 + ipv6
+
+
+def _is_address(family: int, text: str) -> bool:
+    try:
+        socket.inet_pton(family, text)
+    except OSError:
+        return False
+    return True
+
+
+def _plain(alias: str | None) -> str:
+    return (alias or "").removeprefix("ua-")

@@ -1,0 +1,74 @@
+"""MachineView → protobuf. The only place that knows both."""
+
+from __future__ import annotations
+
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+from virt_launcher.hypervisor.ports import AgentReport, State
+from virt_launcher.state import InterfaceView, MachineView
+
+_STATES = {
+    State.ABSENT: pb.DOMAIN_STATE_ABSENT,
+    State.RUNNING: pb.DOMAIN_STATE_RUNNING,
+    State.BLOCKED: pb.DOMAIN_STATE_BLOCKED,
+    State.PAUSED: pb.DOMAIN_STATE_PAUSED,
+    State.SHUTTING_DOWN: pb.DOMAIN_STATE_SHUTTING_DOWN,
+    State.SHUTOFF: pb.DOMAIN_STATE_SHUTOFF,
+    State.CRASHED: pb.DOMAIN_STATE_CRASHED,
+    State.PM_SUSPENDED: pb.DOMAIN_STATE_PM_SUSPENDED,
+}
+
+
+def domain_message(view: MachineView) -> pb.Domain:
+    return pb.Domain(
+        name=view.name,
+        uuid=view.uuid,
+        state=_STATES[view.state],
+        reason=view.reason,
+        message=view.message,
+        interfaces=[interface_message(i) for i in view.interfaces],
+        agent_connected=view.agent.connected,
+        os_info=os_message(view.agent.report) if view.agent.report.os else None,
+        machine_type=view.machine_type,
+        memory_bytes=view.memory_bytes,
+        disk_targets=dict(view.disk_targets),
+        graceful_shutdown_requested=view.graceful_shutdown_requested,
+        emulated=view.emulated,
+        agent_version=view.agent.version,
+    )
+
+
+def interface_message(view: InterfaceView) -> pb.GuestInterface:
+    return pb.GuestInterface(
+        name=view.name,
+        mac=view.mac,
+        guest_name=view.guest_name,
+        ip_addresses=view.addresses,
+        from_domain=view.from_domain,
+        from_agent=view.from_agent,
+        link_state=view.link_state,
+    )
+
+
+def os_message(report: AgentReport) -> pb.OSInfo:
+    return pb.OSInfo(
+        name=report.os.get("name", ""),
+        kernel_release=report.os.get("kernel-release", ""),
+        version=report.os.get("version", ""),
+        pretty_name=report.os.get("pretty-name", ""),
+        version_id=report.os.get("version-id", ""),
+        kernel_version=report.os.get("kernel-version", ""),
+        machine=report.os.get("machine", ""),
+        id=report.os.get("id", ""),
+    )
+
+
+def guest_info_message(view: MachineView) -> pb.GetGuestInfoResponse:
+    report = view.agent.report
+    return pb.GetGuestInfoResponse(
+        os_info=os_message(report),
+        agent_version=view.agent.version,
+        hostname=report.hostname,
+        interfaces=[interface_message(i) for i in view.interfaces],
+        timezone=report.timezone,
+    )

@@ -1,0 +1,81 @@
+"""The test guest in a launcher: from a container disk and by kernel, user data, agent, network card, power button."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+from tests.functional.launcher.sandbox import UID, Sandbox, eventually
+from tests.functional.launcher.vmis import request, with_volume
+
+pytestmark = pytest.mark.root
+MAC = "02:00:00:aa:bb:01"
+
+
+def console(box: Sandbox) -> str:
+    path = box.root / "private" / UID / "virt-serial0-log"
+    return path.read_text(errors="replace") if path.exists() else ""
+
+
+def guest_vmi() -> dict[str, Any]:
+    body = with_volume({"containerDisk": {"image": "guest:v1"}})
+    body["spec"]["domain"]["memory"] = {"guest": "128Mi"}
+    devices = body["spec"]["domain"]["devices"]
+    devices["disks"] += [{"name": "ci", "disk": {"bus": "virtio"}}, {"name": "scratch", "disk": {"bus": "sata"}}]
+    devices["interfaces"] = [{"name": "default", "masquerade": {}}]
+    script = "#!/bin/sh\necho user-data-ran > /dev/console\n"
+    body["spec"]["volumes"] += [
+        {"name": "ci", "cloudInitNoCloud": {"userData": script}},
+        {"name": "scratch", "emptyDisk": {"capacity": "10Mi"}},
+    ]
+    return body
+
+
+def test_a_guest_from_its_disk_until_its_power_button(
+    box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path
+) -> None:
+    shutil.copytree(guest_files, box.root / "images/disk_0")
+    box.serve_notify()
+    box.start(tap="tap0")
+    box.wait_ready()
+    nic = pb.InterfaceAttachment(name="default", tap="tap0", mac=MAC, mtu=1450)
+    answer = box.stub.SyncVMI(request(guest_vmi(), capability_cache, interfaces=[nic]), timeout=30)
+    assert dict(answer.domain.disk_targets) == {"root": "vda", "ci": "vdb", "scratch": "sda"}
+    told = box.handler.wait_for(lambda d: d.agent_connected)
+    assert told.os_info.id == "virtpod-guest"
+    assert told.agent_version
+    [card] = [i for i in told.interfaces if i.from_domain]
+    assert (card.name, card.mac, card.from_agent, card.link_state) == ("default", MAC, True, "up")
+    info = box.stub.GetGuestInfo(pb.GetGuestInfoRequest())
+    assert info.os_info.id == "virtpod-guest"
+    eventually(lambda: "user-data-ran" in console(box))
+    _link_goes_down(box, capability_cache, nic)
+    box.signal(signal.SIGTERM)
+    assert box.wait_exit(30) == 0, box.log.read_text()
+    assert "ACPI power button" in console(box)
+    last = box.handler.domains[-1]
+    assert (last.state, last.reason) == (pb.DOMAIN_STATE_SHUTOFF, "Shutdown")
+
+
+def _link_goes_down(box: Sandbox, cache: list[pb.CacheFile], nic: pb.InterfaceAttachment) -> None:
+    body = guest_vmi()
+    body["spec"]["domain"]["devices"]["interfaces"][0]["state"] = "down"
+    answer = box.stub.SyncVMI(request(body, cache, interfaces=[nic]), timeout=30)
+    assert answer.domain.interfaces[0].link_state == "down"
+
+
+def test_a_guest_by_its_kernel(box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path) -> None:
+    shutil.copytree(guest_files, box.root / "kernel", dirs_exist_ok=True)
+    box.start()
+    box.wait_ready()
+    container = {"image": "guest:v1", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.img"}
+    boot = {"kernelArgs": "console=ttyS0 marker=from-the-vmi", "container": container}
+    body = with_volume({"emptyDisk": {"capacity": "1Mi"}})
+    body["spec"]["domain"] |= {"memory": {"guest": "128Mi"}, "firmware": {"kernelBoot": boot}}
+    box.stub.SyncVMI(request(body, capability_cache), timeout=30)
+    eventually(lambda: "virtpod guest: up" in console(box))

@@ -1,0 +1,95 @@
+"""One contract for the fake hypervisor and for libvirt's own (its built-in test driver: no root, no QEMU)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from virt_launcher.errors import LauncherError, NoMachineError, WrongStateError
+from virt_launcher.hypervisor.fake import FakeHypervisor
+from virt_launcher.hypervisor.libvirt_door import LibvirtDoor
+from virt_launcher.hypervisor.libvirt_host import register_event_loop, run_event_loop, wake_event_loop
+from virt_launcher.hypervisor.ports import Change, Hypervisor, State
+
+from tests.functional.launcher.sandbox import eventually
+
+XML = "<domain type='test'><name>ns_vm1</name><memory>8192</memory><os><type>hvm</type></os></domain>"
+
+
+@pytest.fixture(scope="module")
+def _event_loop() -> Iterator[None]:
+    register_event_loop()
+    stop = threading.Event()
+    thread = threading.Thread(target=run_event_loop, args=(stop,))
+    thread.start()
+    yield
+    stop.set()
+    wake_event_loop()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
+@pytest.fixture(params=["fake", "libvirt"])
+def hypervisor(request: pytest.FixtureRequest, _event_loop: None) -> Iterator[Hypervisor]:
+    if request.param == "fake":
+        yield FakeHypervisor("ns_vm1")
+        return
+    door = LibvirtDoor("test:///default", "ns_vm1")
+    door.connect(5.0)
+    yield door
+    if door.facts() is not None:
+        try:
+            door.destroy()
+        except WrongStateError:
+            pass  # It does not run.
+        door.undefine()
+    door.close()
+
+
+def state(hypervisor: Hypervisor) -> State:
+    facts = hypervisor.facts()
+    return State.ABSENT if facts is None else facts.state
+
+
+def test_life(hypervisor: Hypervisor) -> None:
+    assert hypervisor.facts() is None
+    hypervisor.define(XML)
+    assert state(hypervisor) is State.SHUTOFF
+    hypervisor.start()
+    assert state(hypervisor) is State.RUNNING
+    hypervisor.suspend()
+    assert (state(hypervisor), hypervisor.facts().reason) == (State.PAUSED, "User")  # type: ignore[union-attr]
+    hypervisor.resume()
+    assert state(hypervisor) is State.RUNNING
+    hypervisor.destroy()
+    assert (state(hypervisor), hypervisor.facts().reason) == (State.SHUTOFF, "Destroyed")  # type: ignore[union-attr]
+    hypervisor.undefine()
+    assert hypervisor.facts() is None
+
+
+def test_wrong_states(hypervisor: Hypervisor) -> None:
+    with pytest.raises(NoMachineError):
+        hypervisor.start()
+    hypervisor.define(XML)
+    with pytest.raises(LauncherError):  # The test driver calls this an internal error, QEMU's a wrong state.
+        hypervisor.suspend()
+    with pytest.raises(WrongStateError):
+        hypervisor.destroy()
+    hypervisor.start()
+    with pytest.raises(LauncherError):
+        hypervisor.start()
+
+
+def test_changes_are_told(hypervisor: Hypervisor) -> None:
+    told: list[Change] = []
+    hypervisor.watch(told.append)
+    hypervisor.define(XML)
+    hypervisor.start()
+    eventually(lambda: Change.LIFECYCLE in told, within_s=5)
+
+
+def test_version_and_description(hypervisor: Hypervisor) -> None:
+    assert hypervisor.version() >= 9_000_000
+    hypervisor.define(XML)
+    assert "ns_vm1" in hypervisor.describe()

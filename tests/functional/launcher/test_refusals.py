@@ -1,0 +1,102 @@
+"""What can not be had is refused in the user's words, nothing stays half-made, and a better VMI then starts."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+from tests.functional.launcher.sandbox import Sandbox
+from tests.functional.launcher.vmis import request, vmi, with_volume
+
+pytestmark = pytest.mark.root
+IMAGE = {"containerDisk": {"image": "example/disk:v1"}}
+KERNEL = {"image": "example/kernel:v1", "kernelPath": "/boot/vmlinuz"}
+
+
+@pytest.fixture
+def ready(box: Sandbox) -> Sandbox:
+    box.serve_notify()
+    box.start()
+    box.wait_ready()
+    return box
+
+
+def refusal(box: Sandbox, body: dict[str, Any], cache: list[pb.CacheFile]) -> tuple[grpc.StatusCode, str]:
+    with pytest.raises(grpc.RpcError) as call:
+        box.stub.SyncVMI(request(body, cache), timeout=30)
+    error: Any = call.value
+    return error.code(), error.details()
+
+
+def image(box: Sandbox, **files: bytes) -> Path:
+    root = box.root / "images/disk_0"
+    shutil.rmtree(root, ignore_errors=True)
+    for name, content in files.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return root
+
+
+def test_container_disk_without_a_disk(ready: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
+    image(ready, readme=b"hello")
+    code, text = refusal(ready, with_volume(IMAGE), capability_cache)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert text.startswith("spec.volumes[0].containerDisk: image 'example/disk:v1': it has no directory /disk")
+    assert "readme" in text
+
+
+def test_container_disk_in_a_format_that_names_other_files(
+    ready: Sandbox, capability_cache: list[pb.CacheFile]
+) -> None:
+    root = image(ready, disk__base=b"x" * 4096)
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", "base", "-F", "raw", str(root / "disk/evil.qcow2")]
+    subprocess.run(command, check=True)
+    (root / "disk/base").unlink()
+    code, text = refusal(ready, with_volume(IMAGE), capability_cache)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "it has a backing file" in text
+
+
+def test_kernel_missing_in_the_image(ready: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
+    (ready.root / "kernel/boot").mkdir()
+    (ready.root / "kernel/boot/other").write_bytes(b"")
+    body = vmi(firmware={"kernelBoot": {"container": KERNEL}})
+    code, text = refusal(ready, body, capability_cache)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    field = "spec.domain.firmware.kernelBoot.container.kernelPath"
+    assert text == f"{field}: image 'example/kernel:v1': there is no file /boot/vmlinuz; /boot has: other"
+
+
+def test_what_qemu_itself_refuses_carries_its_words(ready: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
+    (ready.root / "kernel/boot").mkdir()
+    (ready.root / "kernel/boot/vmlinuz").write_bytes(b"this is no kernel")
+    body = vmi(firmware={"kernelBoot": {"container": KERNEL}})
+    code, text = refusal(ready, body, capability_cache)
+    assert code is grpc.StatusCode.INTERNAL
+    assert text.startswith("QEMU did not start: ")
+    assert "invalid kernel header" in text
+
+
+def test_the_vmi_of_another_launcher(ready: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
+    body = vmi()
+    body["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
+    code, text = refusal(ready, body, capability_cache)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert text.startswith("metadata.uid")
+
+
+def test_after_a_refusal_a_good_vmi_starts(ready: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
+    image(ready, readme=b"hello")
+    refusal(ready, with_volume(IMAGE), capability_cache)
+    assert not ready.stub.GetDomain(pb.GetDomainRequest()).HasField("domain")
+    image(ready, disk__disk=b"x" * 4096)
+    answer = ready.stub.SyncVMI(request(with_volume(IMAGE), capability_cache), timeout=30)
+    assert answer.domain.state == pb.DOMAIN_STATE_RUNNING
+    assert {d.state for d in ready.handler.domains} <= {pb.DOMAIN_STATE_RUNNING}

@@ -1,0 +1,270 @@
+"""The table of VMIs whose domain XML is kept in tests/golden/launcher. One row for each thing that one can say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from virt_core.apis.base import from_plain
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_launcher.convert.context import Attachment, Context, Smbios
+from virt_launcher.disks.prepare import KernelFiles
+from virt_launcher.disks.qcow2 import Backing
+from virt_launcher.disks.sources import DiskSource
+
+UID = "7043063b-e1c9-464f-9ce7-9189037edf72"
+FIRMWARE_UUID = "6e311d7c-7bc3-4420-8f30-ea6a144a4f7b"
+MACHINE_DIR = f"/var/run/kubevirt-private/{UID}"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A VMI's domain and spec, and what the context says beyond the usual."""
+
+    domain: dict[str, Any] = field(default_factory=dict)
+    spec: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    context: dict[str, Any] = field(default_factory=dict)
+    #: False where the schema of Debian 12's libvirt is older than what the case uses.
+    valid_here: bool = True
+
+
+def vmi_of(case: Case, name: str = "vm1") -> VirtualMachineInstance:
+    domain = {"memory": {"guest": "128Mi"}, "firmware": {"uuid": FIRMWARE_UUID}, "devices": {}} | case.domain
+    metadata = {"name": name, "namespace": "ns", "uid": UID, "annotations": case.annotations}
+    return from_plain({"metadata": metadata, "spec": {"domain": domain} | case.spec}, VirtualMachineInstance)
+
+
+def source_of(volume: Any) -> DiskSource:
+    if volume.container_disk is not None:
+        backing = Backing("/var/run/kubevirt-image-volume/disk_0/disk/disk.img", "raw")
+        return DiskSource(f"/var/run/kubevirt-ephemeral-disks/disk-data/{volume.name}/disk.qcow2", "qcow2", backing)
+    if volume.empty_disk is not None:
+        return DiskSource(f"/var/run/kubevirt-ephemeral-disks/disk-data/{volume.name}/empty.qcow2", "qcow2")
+    return DiskSource(f"/var/run/kubevirt-ephemeral-disks/cloud-init-data/{volume.name}.iso", "raw")
+
+
+def context_of(case: Case, name: str = "vm1") -> Context:
+    vmi = vmi_of(case, name)
+    interfaces = vmi.spec.domain.devices.interfaces
+    values: dict[str, Any] = {
+        "vmi": vmi,
+        "machine_dir": MACHINE_DIR,
+        "kvm": False,
+        "libvirt_version": 9_000_000,
+        "sources": {volume.name: source_of(volume) for volume in vmi.spec.volumes},
+        "attachments": {
+            spec.name: Attachment(f"tap{index}", f"02:00:00:aa:bb:{index:02x}", 1450)
+            for index, spec in enumerate(interfaces)
+        },
+    }
+    return Context(**values | case.context)
+
+
+def disk(name: str, bus: str = "virtio", **more: Any) -> dict[str, Any]:
+    return {"name": name, "disk": {"bus": bus}} | more
+
+
+def empty(*names: str) -> list[dict[str, Any]]:
+    return [{"name": name, "emptyDisk": {"capacity": "1Gi"}} for name in names]
+
+
+ROOT = {"name": "root", "containerDisk": {"image": "example/disk:v1"}}
+NIC = {"name": "default", "masquerade": {}}
+TIMERS = {
+    "hpet": {"present": False},
+    "kvm": {},
+    "pit": {"tickPolicy": "delay"},
+    "rtc": {"tickPolicy": "catchup", "track": "guest"},
+    "hyperv": {},
+}
+HYPERV = {
+    "relaxed": {},
+    "vapic": {},
+    "spinlocks": {"spinlocks": 8191},
+    "vpindex": {},
+    "runtime": {},
+    "synic": {},
+    "synictimer": {"direct": {}},
+    "reset": {"enabled": False},
+    "vendorid": {"vendorid": "example"},
+    "frequencies": {},
+    "reenlightenment": {},
+    "tlbflush": {},
+    "ipi": {},
+    "evmcs": {"enabled": False},
+}
+
+CASES: dict[str, Case] = {
+    "minimal": Case(),
+    "base": Case(
+        domain={
+            "cpu": {"cores": 1, "sockets": 1, "threads": 1, "maxSockets": 4, "model": "host-model"},
+            "features": {"acpi": {"enabled": True}},
+            "machine": {"type": "q35"},
+            "devices": {"disks": [disk("root")], "interfaces": [NIC]},
+        },
+        spec={"volumes": [ROOT], "architecture": "amd64"},
+    ),
+    "kvm": Case(context={"kvm": True}),
+    "cpu-passthrough": Case(domain={"cpu": {"model": "host-passthrough"}}, context={"kvm": True}),
+    "cpu-named": Case(
+        domain={"cpu": {"model": "Nehalem", "features": [{"name": "aes"}, {"name": "x2apic", "policy": "disable"}]}},
+        context={"kvm": True},
+    ),
+    "cpu-named-emulated": Case(domain={"cpu": {"model": "Nehalem", "cores": 2, "threads": 2}}),
+    "cpu-from-resources": Case(domain={"resources": {"requests": {"cpu": "1500m", "memory": "64Mi"}}, "memory": None}),
+    "hugepages": Case(domain={"memory": {"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}}}),
+    "features": Case(
+        domain={
+            "features": {
+                "acpi": {},
+                "apic": {"endOfInterrupt": True},
+                "smm": {},
+                "pvspinlock": {"enabled": False},
+                "kvm": {"hidden": True},
+                "hyperv": HYPERV,
+            }
+        }
+    ),
+    "hyperv-passthrough": Case(domain={"features": {"hypervPassthrough": {}}}, context={"kvm": True}),
+    "clock-utc": Case(domain={"clock": {"utc": {"offsetSeconds": 3600}, "timer": TIMERS}}),
+    "clock-zone": Case(domain={"clock": {"timezone": "Europe/Berlin"}}),
+    "identity": Case(
+        domain={
+            "firmware": {"uuid": FIRMWARE_UUID, "serial": "abc123"},
+            "chassis": {"manufacturer": "m", "version": "v", "serial": "s", "asset": "a", "sku": "k"},
+        },
+        context={"smbios": Smbios("Example", "Box", "2", "SKU", "Boxes")},
+    ),
+    "bios-serial": Case(domain={"firmware": {"bootloader": {"bios": {"useSerial": True}}}}),
+    "efi": Case(domain={"firmware": {"bootloader": {"efi": {"secureBoot": False}}}}),
+    "efi-secure": Case(domain={"firmware": {"bootloader": {"efi": {}}}, "features": {"smm": {}}}),
+    "kernel-boot": Case(
+        domain={
+            "firmware": {"kernelBoot": {"kernelArgs": "console=ttyS0", "container": {"image": "example/kernel:v1"}}}
+        },
+        context={
+            "kernel": KernelFiles("/var/run/kubevirt-kernel-boot/vmlinuz", "/var/run/kubevirt-kernel-boot/initrd")
+        },
+    ),
+    "paused": Case(spec={"startStrategy": "Paused"}),
+    "reboot-terminates": Case(domain={"rebootPolicy": "Terminate"}),
+    "disk-buses": Case(
+        domain={
+            "devices": {
+                "disks": [
+                    disk("root", bootOrder=1, serial="sn-1", cache="writeback", io="threads"),
+                    disk("a", "sata", errorPolicy="report"),
+                    disk("b", "scsi"),
+                    disk("ci", shareable=True),
+                    disk("c", "usb"),
+                    {"name": "d", "cdrom": {"bus": "sata", "tray": "open"}},
+                    {"name": "e", "cdrom": {"bus": "scsi", "readonly": False}},
+                    {"name": "f", "disk": {"bus": "virtio", "readonly": True, "pciAddress": "0000:00:0a.0"}},
+                    {"name": "g", "disk": {}},
+                    disk("h", blockSize={"custom": {"logical": 512, "physical": 4096}}),
+                ]
+            }
+        },
+        spec={"volumes": [ROOT, *empty(*"abcdefgh"), {"name": "ci", "cloudInitNoCloud": {"userData": "x"}}]},
+    ),
+    "disk-without-direct-io": Case(
+        domain={"devices": {"disks": [disk("a")]}},
+        spec={"volumes": empty("a")},
+        context={"sources": {"a": DiskSource("/tmp/a.qcow2", "qcow2", None, False)}},
+    ),
+    "cloud-init": Case(
+        domain={"devices": {"disks": [disk("root"), disk("ci")]}},
+        spec={"volumes": [ROOT, {"name": "ci", "cloudInitNoCloud": {"userData": "#cloud-config"}}]},
+    ),
+    "io-shared": Case(
+        domain={
+            "ioThreadsPolicy": "shared",
+            "devices": {
+                "blockMultiQueue": True,
+                "disks": [disk("a", dedicatedIOThread=True), disk("b"), disk("c", "sata")],
+            },
+        },
+        spec={"volumes": empty("a", "b", "c")},
+    ),
+    "io-auto": Case(
+        domain={"ioThreadsPolicy": "auto", "devices": {"disks": [disk("a"), disk("b"), disk("c")]}},
+        spec={"volumes": empty("a", "b", "c")},
+    ),
+    "io-pool": Case(
+        domain={
+            "ioThreadsPolicy": "supplementalPool",
+            "ioThreads": {"supplementalPoolThreadCount": 2},
+            "devices": {"disks": [disk("a"), disk("b"), disk("c")]},
+        },
+        spec={"volumes": empty("a", "b", "c")},
+    ),
+    "io-pool-mapped": Case(
+        domain={
+            "ioThreadsPolicy": "supplementalPool",
+            "ioThreads": {"supplementalPoolThreadCount": 2},
+            "devices": {"disks": [disk("a")]},
+        },
+        spec={"volumes": empty("a")},
+        context={"libvirt_version": 10_000_000},
+        valid_here=False,
+    ),
+    "nics": Case(
+        domain={
+            "devices": {
+                "interfaces": [
+                    {"name": "one", "masquerade": {}, "bootOrder": 1, "acpiIndex": 3},
+                    {"name": "two", "bridge": {}, "model": "e1000e", "state": "down"},
+                    {"name": "three", "bridge": {}, "model": "rtl8139", "pciAddress": "0000:00:0b.0"},
+                    {"name": "four", "bridge": {}, "state": "absent"},
+                ]
+            }
+        },
+        context={
+            "attachments": {
+                "one": Attachment("tap0", "02:00:00:aa:bb:00", 1500, 4),
+                "two": Attachment("tap1", "02:00:00:aa:bb:01", 1500, 4),
+                "three": Attachment("tap2"),
+            }
+        },
+    ),
+    "small-devices": Case(
+        domain={
+            "devices": {
+                "rng": {},
+                "inputs": [
+                    {"name": "pointer", "type": "tablet"},
+                    {"name": "virtual", "type": "tablet", "bus": "virtio"},
+                ],
+                "watchdog": {"name": "dog", "i6300esb": {"action": "poweroff"}},
+                "sound": {"name": "noise", "model": "ac97"},
+                "tpm": {},
+                "panicDevices": [{"model": "hyperv"}, {}],
+                "clientPassthrough": {},
+                "video": {"type": "virtio"},
+            }
+        },
+        annotations={"kubevirt.io/free-page-reporting-disabled": "true"},
+    ),
+    "sound-ich9": Case(domain={"devices": {"sound": {"name": "noise"}}}),
+    "bare": Case(
+        domain={
+            "devices": {
+                "autoattachSerialConsole": False,
+                "autoattachGraphicsDevice": False,
+                "autoattachMemBalloon": False,
+                "disableHotplug": True,
+            }
+        }
+    ),
+    "no-serial-log": Case(domain={"devices": {"logSerialConsole": False}}),
+    "transitional": Case(
+        domain={"devices": {"useVirtioTransitional": True, "disks": [disk("a")], "interfaces": [NIC], "rng": {}}},
+        spec={"volumes": empty("a")},
+    ),
+    "many-disks": Case(
+        domain={"devices": {"disks": [disk(f"d{n}") for n in range(30)]}},
+        spec={"volumes": empty(*(f"d{n}" for n in range(30)))},
+    ),
+}

@@ -1,0 +1,174 @@
+"""What the golden files can not show: refusals with the path of the field, and the rules behind the numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from virt_launcher.convert.context import Attachment
+from virt_launcher.convert.converter import convert
+from virt_launcher.convert.cpu import topology_of
+from virt_launcher.convert.disks import letters
+from virt_launcher.convert.interfaces import link_changes
+from virt_launcher.disks.sources import DiskSource
+from virt_launcher.domain.domain import from_xml, to_xml
+from virt_launcher.errors import InvalidVMIError, WrongStateError
+
+from tests.unit.launcher.cases import ROOT, Case, context_of, disk, empty, vmi_of
+
+D = "spec.domain"
+V = D + ".devices"
+
+
+def one_disk(**spec: Any) -> Case:
+    return Case(domain={"devices": {"disks": [{"name": "a"} | spec]}}, spec={"volumes": empty("a")})
+
+
+REFUSED: dict[str, tuple[Case, str]] = {
+    "architecture": (Case(spec={"architecture": "arm64"}), "spec.architecture"),
+    "negative-memory": (Case(domain={"memory": {"guest": "-1Mi"}}), f"{D}.memory.guest"),
+    "no-memory": (Case(domain={"memory": None}), f"{D}.memory.guest"),
+    "odd-memory": (Case(domain={"memory": {"guest": "lots"}}), f"{D}.memory.guest"),
+    "hugepages": (
+        Case(domain={"memory": {"guest": "3Mi", "hugepages": {"pageSize": "2Mi"}}}),
+        f"{D}.memory.hugepages.pageSize",
+    ),
+    "uuid": (Case(domain={"firmware": {"uuid": "x"}}), f"{D}.firmware.uuid"),
+    "cpu-request": (Case(domain={"resources": {"requests": {"cpu": "many"}}}), f"{D}.resources.requests.cpu"),
+    "dedicated": (Case(domain={"cpu": {"dedicatedCpuPlacement": True}}), f"{D}.cpu.dedicatedCpuPlacement"),
+    "gpu": (Case(domain={"devices": {"gpus": [{"name": "g"}]}}), f"{V}.gpus"),
+    "persistent-tpm": (Case(domain={"devices": {"tpm": {"persistent": True}}}), f"{V}.tpm.persistent"),
+    "persistent-efi": (
+        Case(domain={"firmware": {"bootloader": {"efi": {"persistent": True}}}}),
+        f"{D}.firmware.bootloader.efi.persistent",
+    ),
+    "reboot": (Case(domain={"rebootPolicy": "Maybe"}), f"{D}.rebootPolicy"),
+    "tlbflush": (Case(domain={"features": {"hyperv": {"tlbflush": {"direct": {}}}}}), f"{D}.features.hyperv.tlbflush"),
+    "pvpanic": (Case(domain={"devices": {"panicDevices": [{"model": "pvpanic"}]}}), f"{V}.panicDevices[0].model"),
+    "no-volume": (Case(domain={"devices": {"disks": [disk("x")]}}), f"{V}.disks[0].name"),
+    "bus": (one_disk(disk={"bus": "ide"}), f"{V}.disks[0].disk.bus"),
+    "cdrom-bus": (one_disk(cdrom={"bus": "floppy"}), f"{V}.disks[0].cdrom.bus"),
+    "lun": (one_disk(lun={"bus": "scsi"}), f"{V}.disks[0].lun"),
+    "shareable": (one_disk(shareable=True), f"{V}.disks[0].shareable"),
+    "match-volume": (one_disk(blockSize={"matchVolume": {}}), f"{V}.disks[0].blockSize.matchVolume"),
+    "granularity": (
+        one_disk(blockSize={"custom": {"logical": 512, "physical": 512, "discardGranularity": 512}}),
+        f"{V}.disks[0].blockSize.custom.discardGranularity",
+    ),
+    "tracking": (one_disk(changedBlockTracking=True), f"{V}.disks[0].changedBlockTracking"),
+    "pci-address": (one_disk(disk={"bus": "virtio", "pciAddress": "7"}), f"{V}.disks[0].disk.pciAddress"),
+    "iothreads": (Case(domain={"ioThreadsPolicy": "some"}), f"{D}.ioThreadsPolicy"),
+    "pool-size": (Case(domain={"ioThreadsPolicy": "supplementalPool"}), f"{D}.ioThreads.supplementalPoolThreadCount"),
+    "nic-model": (
+        Case(domain={"devices": {"interfaces": [{"name": "n", "bridge": {}, "model": "ne1000"}]}}),
+        f"{V}.interfaces[0].model",
+    ),
+    "nic-binding": (Case(domain={"devices": {"interfaces": [{"name": "n", "sriov": {}}]}}), f"{V}.interfaces[0]"),
+    "input-type": (Case(domain={"devices": {"inputs": [{"name": "i", "type": "mouse"}]}}), f"{V}.inputs[0].type"),
+    "input-bus": (
+        Case(domain={"devices": {"inputs": [{"name": "i", "type": "tablet", "bus": "ps2"}]}}),
+        f"{V}.inputs[0].bus",
+    ),
+    "watchdog": (Case(domain={"devices": {"watchdog": {"name": "w", "diag288": {}}}}), f"{V}.watchdog"),
+    "sound": (Case(domain={"devices": {"sound": {"name": "s", "model": "gus"}}}), f"{V}.sound.model"),
+    "video": (Case(domain={"devices": {"video": {"type": "qxl"}}}), f"{V}.video.type"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_with_the_path_of_the_field(name: str) -> None:
+    case, path = REFUSED[name]
+    with pytest.raises(InvalidVMIError) as caught:
+        convert(context_of(case))
+    assert caught.value.field == path
+    assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_missing_uefi_names_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("virt_launcher.convert.firmware.Ovmf.present", property(lambda self: False))
+    with pytest.raises(InvalidVMIError, match=r"bootloader\.efi: .*secure boot.*OVMF_CODE"):
+        convert(context_of(Case(domain={"firmware": {"bootloader": {"efi": {}}}})))
+
+
+def test_missing_tap_is_not_the_users_fault() -> None:
+    case = Case(domain={"devices": {"interfaces": [{"name": "n", "bridge": {}}]}}, context={"attachments": {}})
+    with pytest.raises(WrongStateError, match="no TAP device"):
+        convert(context_of(case))
+
+
+def test_cache_none_needs_direct_io() -> None:
+    case = Case(
+        domain={"devices": {"disks": [disk("a", cache="none")]}},
+        context={"sources": {"a": DiskSource("/a", "raw", None, False)}},
+    )
+    with pytest.raises(InvalidVMIError, match=r"disks\[0\]\.cache: .*direct IO"):
+        convert(context_of(case))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "resources", "expected"),
+    [
+        ({}, {}, (1, 1, 1, 1)),
+        ({}, {"limits": {"cpu": "3"}, "requests": {"cpu": "1"}}, (3, 1, 1, 3)),
+        ({}, {"requests": {"cpu": "100m"}}, (1, 1, 1, 1)),
+        ({"cores": 2}, {"requests": {"cpu": "8"}}, (1, 2, 1, 1)),
+        ({"sockets": 2, "maxSockets": 8}, {}, (2, 1, 1, 8)),
+        ({"sockets": 4, "maxSockets": 2}, {}, (4, 1, 1, 4)),
+    ],
+)
+def test_topology(cpu: dict[str, Any], resources: dict[str, Any], expected: tuple[int, ...]) -> None:
+    topology = topology_of(context_of(Case(domain={"cpu": cpu, "resources": resources})))
+    assert (topology.sockets, topology.cores, topology.threads, topology.max_sockets) == expected
+
+
+def test_plugged_sockets_can_be_taken_out_but_not_the_first() -> None:
+    domain = convert(context_of(Case(domain={"cpu": {"sockets": 2, "cores": 2, "maxSockets": 3}})))
+    assert [(v.enabled, v.hotpluggable) for v in domain.vcpus] == [
+        *[(True, False)] * 2,
+        *[(True, True)] * 2,
+        *[(False, True)] * 2,
+    ]
+
+
+def test_never_the_hosts_processor_under_emulation() -> None:
+    for model in ("", "host-model", "host-passthrough"):
+        domain = convert(context_of(Case(domain={"cpu": {"model": model}})))
+        assert domain.cpu is not None
+        assert domain.cpu.mode == "maximum"
+
+
+def test_letters() -> None:
+    assert [letters(n) for n in (0, 25, 26, 51, 52, 701, 702)] == ["a", "z", "aa", "az", "ba", "zz", "aaa"]
+
+
+def test_devices_beyond_the_root_complex_are_left_to_libvirt() -> None:
+    names = [f"d{n}" for n in range(30)]
+    domain = convert(
+        context_of(Case(domain={"devices": {"disks": [disk(n) for n in names]}}, spec={"volumes": empty(*names)}))
+    )
+    slots = [d.address.slot for d in domain.devices.disks if d.address is not None]
+    assert len(slots) == len(set(slots)) < 30
+
+
+def test_a_slot_that_the_user_took_is_not_given_away() -> None:
+    body = {"disks": [disk("a"), {"name": "b", "disk": {"bus": "virtio", "pciAddress": "0000:00:03.0"}}]}
+    domain = convert(context_of(Case(domain={"devices": body}, spec={"volumes": empty("a", "b")})))
+    assert [d.address.slot for d in domain.devices.disks if d.address] != ["0x03", "0x03"]
+
+
+@pytest.mark.parametrize(("state", "expected"), [("", []), ("up", []), ("absent", []), ("down", ["down"])])
+def test_links_change_only_when_they_differ(state: str, expected: list[str]) -> None:
+    def case(state: str) -> Case:
+        nic = {"name": "n", "bridge": {}, "state": state}
+        return Case(domain={"devices": {"interfaces": [nic]}}, context={"attachments": {"n": Attachment("tap0")}})
+
+    running = from_xml(to_xml(convert(context_of(case("up")))))
+    changes = link_changes(vmi_of(case(state)), running)
+    assert [f'<link state="{word}" />' in change for word, change in zip(expected, changes)] == [True] * len(expected)
+    assert len(changes) == len(expected)
+
+
+def test_disks_keep_the_order_of_the_manifest() -> None:
+    devices = {"disks": [disk("root", "sata"), disk("a"), disk("b", "scsi")]}
+    domain = convert(context_of(Case(domain={"devices": devices}, spec={"volumes": [ROOT, *empty("a", "b")]})))
+    assert [d.target for d in domain.devices.disks] == ["sda", "vda", "sdb"]
