@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import yaml
+
 from virt_core.apis.crds import plain_definitions
 
 TARGET = Path(__file__).resolve().parent.parent / "core" / "virt_core" / "manifests" / "crds"

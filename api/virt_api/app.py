@@ -11,12 +11,6 @@ from weakref import WeakSet
 
 import msgspec
 from aiohttp import web
-from virt_core.apis import names
-from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.kube.errors import ApiError
-from virt_core.runtime.clock import Clock
-from virt_core.runtime.logs import get_logger
-from virt_core.runtime.metrics import REGISTRY, Histogram
 
 from virt_api.admission.mutate import VMIMutator
 from virt_api.admission.review import Admitter, BadReview, answer
@@ -28,6 +22,12 @@ from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem, from_api
 from virt_api.subresources import actions, checks, discovery, streams
+from virt_core.apis import names
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.errors import ApiError
+from virt_core.runtime.clock import Clock
+from virt_core.runtime.logs import get_logger
+from virt_core.runtime.metrics import REGISTRY, Histogram
 
 log = get_logger(__name__)
 

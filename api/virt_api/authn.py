@@ -15,12 +15,12 @@ from urllib.parse import unquote
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
-from virt_core.apis.auth import TokenReview, TokenReviewSpec, UserInfo
-from virt_core.kube.errors import ApiError
-from virt_core.runtime.clock import Clock
 
 from virt_api.kube import Kube
 from virt_api.problems import Problem
+from virt_core.apis.auth import TokenReview, TokenReviewSpec, UserInfo
+from virt_core.kube.errors import ApiError
+from virt_core.runtime.clock import Clock
 
 _EXTRA_PREFIX = "x-remote-extra-"
 _TOKEN_LIMIT = 16 << 10

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from virt_core.apis.auth import ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec
-from virt_core.apis.names import SUBRESOURCE_GROUP
-from virt_core.kube.errors import ApiError
-
 from virt_api.authn import Identity
 from virt_api.kube import Kube
 from virt_api.problems import Problem
+from virt_core.apis.auth import ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec
+from virt_core.apis.names import SUBRESOURCE_GROUP
+from virt_core.kube.errors import ApiError
 
 _VERBS = {"GET": "get", "PUT": "update", "POST": "create", "DELETE": "delete", "PATCH": "patch"}
 

@@ -7,6 +7,14 @@ from collections.abc import Awaitable, Callable
 
 import click
 from aiohttp import web
+
+from virt_api import app
+from virt_api.authn import Authenticator
+from virt_api.authorizer import Authorizer
+from virt_api.config import ClusterConfig
+from virt_api.kube import Kube
+from virt_api.nodes import Nodes
+from virt_api.server import HttpServer, ServingTls
 from virt_core.apis.names import INSTALL_NAMESPACE
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import ConnectError, load_connection
@@ -16,14 +24,6 @@ from virt_core.runtime.health import split_address
 from virt_core.runtime.logs import configure
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
-
-from virt_api import app
-from virt_api.authn import Authenticator
-from virt_api.authorizer import Authorizer
-from virt_api.config import ClusterConfig
-from virt_api.kube import Kube
-from virt_api.nodes import Nodes
-from virt_api.server import HttpServer, ServingTls
 
 Build = Callable[[], tuple[web.Application, Callable[[], Awaitable[None]]]]
 

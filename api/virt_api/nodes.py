@@ -6,6 +6,9 @@ from typing import Any
 
 import grpc
 import grpc.aio
+
+from virt_api.kube import Kube
+from virt_api.problems import Problem, from_node
 from virt_core import __version__
 from virt_core.apis.names import ANNOTATION_HANDLER_ADDRESS, TLS_NAME_HANDLER
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -13,9 +16,6 @@ from virt_core.kube.errors import ApiError
 from virt_core.rpc.handshake import PROTOCOL_VERSIONS
 from virt_core.rpc.tls import TlsFiles, TlsMaterial
 from virt_protos.node.v1 import node_pb2, node_pb2_grpc
-
-from virt_api.kube import Kube
-from virt_api.problems import Problem, from_node
 
 CALL_TIMEOUT_S = 20.0
 _HELLO_TIMEOUT_S = 5.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 from grpc import StatusCode
+
 from virt_core.apis.base import to_plain
 from virt_core.apis.meta import Status, StatusDetails
 from virt_core.apis.names import GROUP

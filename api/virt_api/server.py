@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from aiohttp import web
+
 from virt_core.apis.names import TLS_CERT_FILE, TLS_KEY_FILE
 from virt_core.runtime.logs import get_logger
 

@@ -9,6 +9,16 @@ import sys
 import threading
 
 import click
+
+from virt_controller.launcher_pod import TemplateConfig
+from virt_controller.node.controller import NodeController
+from virt_controller.vmi.controller import (
+    OWNER_INDEX,
+    VMIController,
+    owner_indexer,
+    pod_without_managed_fields,
+    without_managed_fields,
+)
 from virt_core.apis import names
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod
@@ -25,16 +35,6 @@ from virt_core.runtime.health import HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
-
-from virt_controller.launcher_pod import TemplateConfig
-from virt_controller.node.controller import NodeController
-from virt_controller.vmi.controller import (
-    OWNER_INDEX,
-    VMIController,
-    owner_indexer,
-    pod_without_managed_fields,
-    without_managed_fields,
-)
 
 log = get_logger(__name__)
 

@@ -9,7 +9,6 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.rpc.status import RpcFailure
 from virt_core.runtime.logs import get_logger
-
 from virt_handler import isolation, launchers
 from virt_handler.launchers import Launcher, LauncherGoneError, PodOf, WrongLauncherError
 from virt_handler.notify_server import NotifyListener, Tell

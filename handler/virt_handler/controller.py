@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import grpc
+
 from virt_core.apis import names
 from virt_core.apis.netplan import NetReport
 from virt_core.apis.registry import encode_object
@@ -26,8 +27,6 @@ from virt_core.kube.writes import OwnWrites, write_difference
 from virt_core.rpc.status import RpcFailure, failure_of
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-
 from virt_handler import status
 from virt_handler.attachment import Attachments
 from virt_handler.domains import grace_seconds
@@ -38,6 +37,7 @@ from virt_handler.records import GhostRecord, RecordStore
 from virt_handler.sessions import Session, Sessions
 from virt_handler.steps import ACTIVE_PHASES, SYNC_DEADLINE_S, next_step
 from virt_handler.view import Action, Step, View
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 log = get_logger(__name__)
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-
 from virt_handler.limits import MAX_ADDRESSES, MAX_INTERFACES, MAX_WORD, clip
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 ALIVE = frozenset(
     {

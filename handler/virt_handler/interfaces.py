@@ -5,10 +5,9 @@ from __future__ import annotations
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface as StatusInterface
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-
 from virt_handler.limits import MAX_GUEST_ONLY_INTERFACES
 from virt_handler.network import queues, wanted_interfaces
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 DOMAIN = "domain"
 GUEST_AGENT = "guest-agent"

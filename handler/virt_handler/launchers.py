@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+
 from virt_core import __version__
 from virt_core.apis import names
 from virt_core.rpc.channel import unix_channel
@@ -18,11 +19,10 @@ from virt_core.rpc.handshake import PROTOCOL_VERSIONS
 from virt_core.rpc.peer import listener_credentials
 from virt_core.rpc.status import RpcFailure, failure_of, unavailable
 from virt_core.runtime.files import socket_path
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherStub
-
 from virt_handler import isolation
 from virt_handler.podfiles import PodFiles, UnsafeFileError
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherStub
 
 CALL_TIMEOUT_S = 5.0
 #: libvirt may be busy with the machine that it starts or stops.

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import click
+
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
@@ -22,7 +23,6 @@ from virt_core.runtime.health import HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
-
 from virt_handler import node_service
 from virt_handler.attachment import Attachments
 from virt_handler.controller import HandlerController, Parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from msgspec.structs import replace
+
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus

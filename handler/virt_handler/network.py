@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
+
 from virt_core.apis import handoffs, names
 from virt_core.apis.base import decode, encode
 from virt_core.apis.devices import DHCPOptions, Interface
@@ -28,7 +29,6 @@ from virt_core.apis.netplan import (
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock, parse_rfc3339, rfc3339_micro
 from virt_core.runtime.logs import get_logger
-
 from virt_handler import isolation
 from virt_handler.podfiles import checked_name
 from virt_handler.records import NetworkRecord, RecordStore

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import grpc
+
 from virt_core import __version__
 from virt_core.apis import names
 from virt_core.rpc.handshake import negotiate
@@ -15,14 +16,13 @@ from virt_core.rpc.server import RpcServer, serve_tcp
 from virt_core.rpc.status import RpcFailure, failed_precondition, not_found
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_core.runtime.logs import get_logger
-from virt_protos.launcher.v1 import launcher_pb2
-from virt_protos.node.v1 import node_pb2 as pb
-from virt_protos.node.v1 import node_pb2_grpc
-
 from virt_handler import isolation, streams
 from virt_handler.launchers import Launcher, PodOf
 from virt_handler.podfiles import PodFiles
 from virt_handler.sessions import Session, Sessions
+from virt_protos.launcher.v1 import launcher_pb2
+from virt_protos.node.v1 import node_pb2 as pb
+from virt_protos.node.v1 import node_pb2_grpc
 
 log = get_logger(__name__)
 

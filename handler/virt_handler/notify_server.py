@@ -13,18 +13,18 @@ from collections.abc import Callable
 from typing import Any
 
 import grpc
+
 from virt_core import __version__
 from virt_core.apis import names
 from virt_core.rpc.handshake import negotiate
 from virt_core.rpc.server import RpcServer, serve_unix
 from virt_core.rpc.status import RpcFailure, invalid_argument
 from virt_core.runtime.logs import get_logger
-from virt_protos.notify.v1 import notify_pb2 as pb
-from virt_protos.notify.v1 import notify_pb2_grpc
-
 from virt_handler.limits import MAX_NOTIFY_BYTES, clip
 from virt_handler.podfiles import PodFiles
 from virt_handler.sessions import Session
+from virt_protos.notify.v1 import notify_pb2 as pb
+from virt_protos.notify.v1 import notify_pb2_grpc
 
 log = get_logger(__name__)
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 import msgspec
+
 from virt_core.apis.base import Struct, decode, encode
 from virt_core.apis.netplan import NetReport
 from virt_core.runtime.logs import get_logger
-
 from virt_handler.podfiles import checked_name
 
 log = get_logger(__name__)

@@ -10,14 +10,13 @@ from typing import Any
 from virt_core.apis import handoffs
 from virt_core.apis.netplan import NetReport
 from virt_core.runtime.clock import Clock
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-
 from virt_handler import view as words
 from virt_handler.domains import bounded, is_alive, newest
 from virt_handler.launchers import Launcher
 from virt_handler.limits import Rates, TokenBucket
 from virt_handler.records import GhostRecord
 from virt_handler.view import Task, View, Work
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 _FIRST_RETRY_S = 0.5
 _MAX_RETRY_S = 15.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from msgspec.structs import replace
+
 from virt_core.apis import handoffs, names
 from virt_core.apis.domain import Machine
 from virt_core.apis.quantity import format_bytes
@@ -26,12 +27,11 @@ from virt_core.kube.vmistatus import (
     with_phase,
     without_condition,
 )
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-
 from virt_handler import interfaces, migratable
 from virt_handler.domains import End, is_alive
 from virt_handler.steps import is_final
 from virt_handler.view import Step, Task, View
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 Status = VirtualMachineInstanceStatus
 

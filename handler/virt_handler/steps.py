@@ -8,7 +8,6 @@ from virt_core.apis import handoffs, names
 from virt_core.apis.handoffs import HandoffKind
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import parse_rfc3339
-
 from virt_handler.domains import End, end_of, failed, grace_seconds, has_ended, is_alive
 from virt_handler.view import Action, Launcher, Step, Task, View
 

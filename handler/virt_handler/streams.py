@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import grpc
+
 from virt_core.apis import names
 from virt_core.rpc.peer import peer_credentials
 from virt_core.rpc.status import RpcFailure, failed_precondition, invalid_argument, unavailable
 from virt_core.runtime.logs import get_logger
-from virt_protos.node.v1 import node_pb2 as pb
-
 from virt_handler import isolation
 from virt_handler.launchers import PodOf
 from virt_handler.podfiles import PodFiles, UnsafeFileError, checked_name, connect
 from virt_handler.sessions import Session
+from virt_protos.node.v1 import node_pb2 as pb
 
 log = get_logger(__name__)
 

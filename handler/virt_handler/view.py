@@ -9,9 +9,8 @@ from enum import Enum
 from virt_core.apis import names
 from virt_core.apis.handoffs import HandoffKind
 from virt_core.apis.netplan import NetReport
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-
 from virt_handler.domains import End
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 
 class Launcher(Enum):

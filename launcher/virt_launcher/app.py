@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.supervisor import Supervisor
-
 from virt_launcher.children import Children
 from virt_launcher.errors import LauncherError, StartUpError
 from virt_launcher.hypervisor.daemon import Daemon

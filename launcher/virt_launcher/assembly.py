@@ -7,7 +7,6 @@ import threading
 from virt_core.rpc.server import RpcServer
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.supervisor import Supervisor
-
 from virt_launcher.children import Children
 from virt_launcher.cmd_server import LauncherService, serve
 from virt_launcher.disks.prepare import DiskPreparer
@@ -106,7 +105,6 @@ def _warm_up(stop: threading.Event) -> None:
     del stop
     from virt_core.apis.base import decode
     from virt_core.apis.vmi import VirtualMachineInstance
-
     from virt_launcher.domain.domain import Domain, from_xml, to_xml
 
     decode(b"{}", VirtualMachineInstance)

@@ -8,21 +8,21 @@ from contextlib import contextmanager
 
 import grpc
 import msgspec
+
 import virt_core
 from virt_core.apis.base import decode
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.rpc.handshake import negotiate
 from virt_core.rpc.server import RpcServer, serve_unix
 from virt_core.rpc.status import RpcFailure
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherServicer, add_LauncherServicer_to_server
-
 from virt_launcher.convert.context import Attachment, Smbios
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError, WrongStateError
 from virt_launcher.hypervisor.ports import State
 from virt_launcher.manager import DEFAULT_STATS_PERIOD_S, DomainManager, SyncOptions
 from virt_launcher.settings import Settings
 from virt_launcher.wire import domain_message, guest_info_message
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherServicer, add_LauncherServicer_to_server
 
 _CODES: tuple[tuple[type[LauncherError], grpc.StatusCode], ...] = (
     (InvalidVMIError, grpc.StatusCode.INVALID_ARGUMENT),

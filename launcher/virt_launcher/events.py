@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Protocol
 
 from virt_core.runtime.logs import get_logger
-
 from virt_launcher.errors import LauncherError
 from virt_launcher.hypervisor.ports import Change, State
 from virt_launcher.monitor import PANIC_SENTENCE

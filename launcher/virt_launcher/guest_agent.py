@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 
 from virt_core.runtime.logs import get_logger
-
 from virt_launcher.errors import LauncherError
 from virt_launcher.hypervisor.ports import Hypervisor
 from virt_launcher.state import AgentView

@@ -7,7 +7,6 @@ import types
 from collections.abc import Sequence
 
 from virt_core.runtime.logs import configure
-
 from virt_launcher.children import Children, block_signals
 from virt_launcher.settings import parse
 
@@ -18,7 +17,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     block_signals()
     leave_out_asyncio_grpc()
     from virt_core.runtime.supervisor import Supervisor
-
     from virt_launcher.app import App
     from virt_launcher.probe import Probe
 

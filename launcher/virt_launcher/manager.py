@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
-
 from virt_launcher.convert.context import Attachment, Context, Smbios
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.interfaces import link_changes

@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable
 
 from virt_core.runtime.logs import get_logger
-
 from virt_launcher.children import Children, Ended
 from virt_launcher.hypervisor.daemon import tail
 from virt_launcher.hypervisor.ports import Change

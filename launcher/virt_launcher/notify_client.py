@@ -12,17 +12,17 @@ from collections import deque
 from pathlib import Path
 
 import grpc
+
 import virt_core
 from virt_core.rpc.channel import unix_channel
 from virt_core.rpc.handshake import PROTOCOL_VERSIONS
 from virt_core.rpc.status import failure_of
 from virt_core.runtime.inotify import IN_CREATE, IN_MOVED_TO, Inotify
 from virt_core.runtime.logs import get_logger
-from virt_protos.notify.v1 import notify_pb2 as pb
-from virt_protos.notify.v1.notify_pb2_grpc import NotifyStub
-
 from virt_launcher.state import MachineView
 from virt_launcher.wire import domain_message
+from virt_protos.notify.v1 import notify_pb2 as pb
+from virt_protos.notify.v1.notify_pb2_grpc import NotifyStub
 
 log = get_logger(__name__)
 

@@ -19,7 +19,6 @@ from typing import Any
 
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.supervisor import Supervisor
-
 from virt_launcher.children import Children
 from virt_launcher.errors import LauncherError
 from virt_launcher.hypervisor.daemon import Daemon

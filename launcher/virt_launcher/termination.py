@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 
 from virt_core.runtime.logs import get_logger
-
 from virt_launcher.errors import LauncherError, NoMachineError
 from virt_launcher.manager import DomainManager
 from virt_launcher.monitor import Monitor

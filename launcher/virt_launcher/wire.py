@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-
 from virt_launcher.hypervisor.ports import AgentReport, State
 from virt_launcher.state import InterfaceView, MachineView
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 _STATES = {
     State.ABSENT: pb.DOMAIN_STATE_ABSENT,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from virt_core.apis.netplan import NetPlan, NetReport, NetReportInterface
-
 from virt_netsetup import apply, compose, observe
 from virt_netsetup.bindings.wiring import Wiring
 from virt_netsetup.dhcp import DhcpServers

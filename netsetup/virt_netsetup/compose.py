@@ -6,7 +6,6 @@ import ipaddress
 import re
 
 from virt_core.apis.netplan import BINDING_BRIDGE, BINDING_MASQUERADE, NetDhcpOptions, NetPlan, NetPlanInterface
-
 from virt_netsetup.bindings import bridge, masquerade
 from virt_netsetup.bindings.wiring import Wiring
 from virt_netsetup.model import NetsetupError, PodNic, Record

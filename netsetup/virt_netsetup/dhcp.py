@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Protocol
 
 from virt_core.apis.base import Struct, decode, encode
-
 from virt_netsetup.model import Address, NetsetupError, Value
 from virt_netsetup.process import Placement, host_pid, run, start_time
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from virt_core.apis.base import decode, encode
 from virt_core.apis.netplan import NetPlan, NetReport, NetReportError
-
 from virt_netsetup import actions, compose
 from virt_netsetup.dhcp import Dnsmasq
 from virt_netsetup.firewall import Firewall

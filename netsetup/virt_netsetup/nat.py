@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from virt_core.apis.netplan import NetPort
-
 from virt_netsetup.firewall import Chain, Table
 from virt_netsetup.model import PodNic, Value
 

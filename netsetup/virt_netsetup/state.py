@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from virt_core.apis.base import decode, encode
-
 from virt_netsetup.model import Record
 
 

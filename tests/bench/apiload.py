@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import load_connection
 

@@ -35,7 +35,6 @@ def unpause(settings: Settings, target: tuple[str, ...], dry_run: bool) -> None:
 def call(settings: Settings, target: Target, subresource: str, *, dry_run: bool) -> None:
     from virt_core.apis.vm import VirtualMachine
     from virt_core.kube.errors import NotFound
-
     from virtctl.session import session
 
     with session(settings) as cluster:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import click
+
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import ConnectError, Connection, load_connection
 from virt_core.kube.errors import ApiError, Unauthorized, Unreachable
-
 from virtctl.options import Settings
 
 

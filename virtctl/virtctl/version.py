@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import click
-from virt_core import __version__
 
+from virt_core import __version__
 from virtctl.options import Settings, connection_options
 
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec import inspect as types
-from virt_core.apis.quantity import QuantityError, canonical
 
 from virt_api.admission.causes import Cause, Refused, invalid, required
+from virt_core.apis.quantity import QuantityError, canonical
 
 T = TypeVar("T")
 

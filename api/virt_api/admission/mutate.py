@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from virt_api.admission.defaults import apply_defaults
+from virt_api.admission.objects import document_of, read_spec, user_of
+from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import to_plain
@@ -17,10 +20,6 @@ from virt_core.apis.vmistatus import (
     VirtualMachineInstanceStatus,
 )
 from virt_core.runtime.clock import Clock, rfc3339, rfc3339_micro
-
-from virt_api.admission.defaults import apply_defaults
-from virt_api.admission.objects import document_of, read_spec, user_of
-from virt_api.config import ClusterConfig
 
 PatchOps = list[dict[str, Any]]
 

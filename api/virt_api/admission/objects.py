@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from virt_core.apis.admission import AdmissionRequest
-from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
 from virt_api.admission.causes import Cause, Refused, invalid, required
 from virt_api.admission.document import read
+from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
 _TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+
+from virt_api.admission.causes import Cause, Refused
 from virt_core.apis.admission import AdmissionRequest, AdmissionResponse, AdmissionReview
 from virt_core.apis.base import decode
 from virt_core.apis.meta import Status, StatusCause, StatusDetails
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.metrics import Counter
-
-from virt_api.admission.causes import Cause, Refused
 
 log = get_logger(__name__)
 

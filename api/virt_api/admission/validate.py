@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from virt_core.apis import names
-from virt_core.apis.admission import AdmissionRequest
-from virt_core.apis.auth import UserInfo
-
 from virt_api.admission.causes import Cause, Refused, invalid, not_supported
 from virt_api.admission.objects import annotations_of, document_of, labels_of, read_spec, user_of
 from virt_api.admission.rules import CREATE_RULES, SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
 from virt_api.config import ClusterConfig
+from virt_core.apis import names
+from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.auth import UserInfo
 
 #: Labels that steer our own programs; only they may set them.
 RESTRICTED_LABELS = (

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 from aiohttp import web
+
+from virt_api.nodes import Nodes
+from virt_api.problems import Problem
 from virt_core.apis.base import Struct, decode, to_plain
 from virt_core.apis.guestinfo import VirtualMachineInstanceGuestAgentInfo
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceGuestOSInfo
 from virt_protos.node.v1 import node_pb2
-
-from virt_api.nodes import Nodes
-from virt_api.problems import Problem
 
 
 class Options(Struct):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from virt_api.problems import Problem
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
-
-from virt_api.problems import Problem
 
 
 def has_condition(vmi: VirtualMachineInstance, type_: str) -> bool:

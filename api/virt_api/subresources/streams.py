@@ -14,15 +14,15 @@ from weakref import WeakSet
 import grpc
 import grpc.aio
 from aiohttp import WSCloseCode, WSMsgType, web
+
+from virt_api.nodes import Endpoint, Nodes
+from virt_api.problems import Problem, from_node
+from virt_api.subresources.actions import vmi_ref
 from virt_core.apis.names import SUBPROTOCOL_PLAIN
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.metrics import Gauge
 from virt_protos.node.v1 import node_pb2
-
-from virt_api.nodes import Endpoint, Nodes
-from virt_api.problems import Problem, from_node
-from virt_api.subresources.actions import vmi_ref
 
 log = get_logger(__name__)
 

@@ -6,6 +6,9 @@ allows (NET_BIND_SERVICE), nothing of the node but what extended resources hand 
 
 from __future__ import annotations
 
+from virt_controller.launcher_pod import sections, volumes
+from virt_controller.launcher_pod.parts import Parts, combine
+from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig, grace_seconds
 from virt_core.apis import names
 from virt_core.apis.meta import ObjectMeta, OwnerReference
 from virt_core.apis.podparts import LocalObjectReference, ResourceRequirements
@@ -19,10 +22,6 @@ from virt_core.apis.pods import (
     SecurityContext,
 )
 from virt_core.apis.vmi import VirtualMachineInstance
-
-from virt_controller.launcher_pod import sections, volumes
-from virt_controller.launcher_pod.parts import Parts, combine
-from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig, grace_seconds
 
 _NAME_LIMIT = 63 - len("virt-launcher--12345")
 

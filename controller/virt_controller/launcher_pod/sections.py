@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from virt_controller.launcher_pod import memory
+from virt_controller.launcher_pod.parts import Parts
 from virt_core.apis import names
 from virt_core.apis.podparts import ObjectFieldSelector
 from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource, VolumeMount
 from virt_core.apis.podvolumes import EmptyDirVolumeSource, Volume
 from virt_core.apis.quantity import format_bytes, parse_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
-
-from virt_controller.launcher_pod import memory
-from virt_controller.launcher_pod.parts import Parts
 
 #: The launcher outlives the guest's grace by this much, and the Pod the launcher's by as much again.
 GRACE_MARGIN_S = 15

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from virt_controller.launcher_pod.parts import Parts, UnsupportedSpecError
+from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.apis.pods import VolumeMount
 from virt_core.apis.podvolumes import ImageVolumeSource, SecretVolumeSource, Volume
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume as GuestVolume
-
-from virt_controller.launcher_pod.parts import Parts, UnsupportedSpecError
-from virt_controller.launcher_pod.sections import TemplateConfig
 
 Render = Callable[[int, GuestVolume], Parts]
 

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from msgspec.structs import replace
+
+from virt_controller.launcher_pod import UnsupportedSpecError, render
+from virt_controller.launcher_pod.sections import TemplateConfig
+from virt_controller.vmi import decide as rules
+from virt_controller.vmi.pods import Trouble, controller_of, owner_uid
 from virt_core.apis import names
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod
@@ -19,11 +24,6 @@ from virt_core.kube.workqueue import WorkQueue
 from virt_core.kube.writes import OwnWrites, write_difference
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
-
-from virt_controller.launcher_pod import UnsupportedSpecError, render
-from virt_controller.launcher_pod.sections import TemplateConfig
-from virt_controller.vmi import decide as rules
-from virt_controller.vmi.pods import Trouble, controller_of, owner_uid
 
 log = get_logger(__name__)
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from msgspec.structs import replace
+
+from virt_controller.vmi import pods as facts
+from virt_controller.vmi.readiness import follow
 from virt_core.apis import handoffs, names
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import format_bytes
@@ -19,9 +22,6 @@ from virt_core.apis.vmistatus import MemoryStatus, VirtualMachineInstanceStatus
 from virt_core.kube.conditions import get_condition
 from virt_core.kube.vmistatus import with_condition, with_failure, with_handoff, with_phase, without_condition
 from virt_core.runtime.clock import parse_rfc3339
-
-from virt_controller.vmi import pods as facts
-from virt_controller.vmi.readiness import follow
 
 #: The node's handler sees the end of a launcher at once and knows more about it, so it gets to speak first.
 HANDLER_FIRST_S = 3.0

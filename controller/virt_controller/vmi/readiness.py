@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from virt_controller.vmi import pods as facts
 from virt_core.apis import names
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
 from virt_core.kube.conditions import get_condition, is_true
 from virt_core.kube.vmistatus import with_condition
-
-from virt_controller.vmi import pods as facts
 
 #: Written by `follow`; other reasons for not being ready are the node's to take back.
 _POD_NOT_READY = "PodNotReady"

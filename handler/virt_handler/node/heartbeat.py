@@ -14,7 +14,6 @@ from virt_core.kube.patch import MergePatch
 from virt_core.runtime.clock import Clock, rfc3339
 from virt_core.runtime.health import split_address
 from virt_core.runtime.logs import get_logger
-
 from virt_handler.node.capabilities import DOMAIN_FILE, HOST_FILE, NodeCapabilities
 from virt_handler.node.labels import OWNED_PREFIXES, labels
 

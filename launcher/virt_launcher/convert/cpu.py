@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 from virt_core.apis.quantity import QuantityError, parse_quantity
-
 from virt_launcher.convert.context import Context
 from virt_launcher.domain.domain import Domain
 from virt_launcher.domain.machine import Cpu, CpuFeature, VCpu, VCpuCount

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from virt_core.apis.devices import CDRomTarget, DiskTarget
 from virt_core.apis.devices import Disk as DiskSpec
-
 from virt_launcher.convert.context import Context
 from virt_launcher.convert.cpu import topology_of
 from virt_launcher.convert.pci import parse_address

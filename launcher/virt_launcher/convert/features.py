@@ -6,7 +6,6 @@ from typing import Any
 
 from virt_core.apis.features import Clock as ClockSpec
 from virt_core.apis.features import FeatureHyperv
-
 from virt_launcher.convert.context import Context, enabled
 from virt_launcher.domain.domain import Domain
 from virt_launcher.domain.machine import Clock, Features, HyperV, Timer

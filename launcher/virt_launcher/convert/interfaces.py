@@ -6,7 +6,6 @@ from xml.etree import ElementTree as ET
 
 from virt_core.apis.devices import Interface as InterfaceSpec
 from virt_core.apis.vmi import VirtualMachineInstance
-
 from virt_launcher.convert.context import Attachment, Context
 from virt_launcher.convert.pci import parse_address
 from virt_launcher.domain.codec import to_element

@@ -7,7 +7,6 @@ adds devices and page tables.
 from __future__ import annotations
 
 from virt_core.apis.quantity import Quantity, QuantityError, parse_quantity
-
 from virt_launcher.convert.context import Context
 from virt_launcher.domain.domain import Domain
 from virt_launcher.domain.machine import Amount, HugePage, MemoryBacking

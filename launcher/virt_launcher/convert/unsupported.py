@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from virt_core.apis.vmi import VirtualMachineInstance
-
 from virt_launcher.convert.context import ARCHITECTURES, Context
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError

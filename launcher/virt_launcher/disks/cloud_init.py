@@ -10,7 +10,6 @@ from pathlib import Path
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource
-
 from virt_launcher.errors import InvalidVMIError
 
 Source = CloudInitNoCloudSource | CloudInitConfigDriveSource

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from virt_core.runtime.files import open_beneath
-
 from virt_launcher.disks import qcow2
 from virt_launcher.disks.images import BadImageError, inspect
 from virt_launcher.disks.sources import DiskSource, supports_direct_io

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from virt_core.apis.quantity import QuantityError, parse_quantity
-
 from virt_launcher.disks import qcow2
 from virt_launcher.disks.sources import DiskSource, supports_direct_io
 from virt_launcher.errors import InvalidVMIError

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume
-
 from virt_launcher.children import Children
 from virt_launcher.disks import cloud_init, iso
 from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_overlay

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 
 from virt_core.runtime.logs import get_logger
-
 from virt_launcher.children import Child, Children
 from virt_launcher.errors import StartUpError
 from virt_launcher.settings import Paths

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import libvirt
-from virt_core.runtime.logs import get_logger
 
+from virt_core.runtime.logs import get_logger
 from virt_launcher.errors import NoMachineError, UnavailableError
 from virt_launcher.hypervisor.agent import report_from_params, version_from_answer
 from virt_launcher.hypervisor.libvirt_errors import translate

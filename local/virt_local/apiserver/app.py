@@ -6,8 +6,8 @@ import asyncio
 import time
 
 from aiohttp import web
-from virt_core.runtime.logs import get_logger
 
+from virt_core.runtime.logs import get_logger
 from virt_local.apiserver import errors, metrics
 from virt_local.apiserver.documents import Documents
 from virt_local.apiserver.hooks import ANONYMOUS, Attributes, User

@@ -6,9 +6,9 @@ import platform
 from typing import Any
 
 from aiohttp import web
+
 from virt_core import __version__
 from virt_core.runtime.metrics import REGISTRY
-
 from virt_local.apiserver import errors, metrics
 from virt_local.apiserver.discovery import aggregated, groups
 from virt_local.apiserver.discovery.openapi import EMPTY_SWAGGER, SWAGGER_PROTOBUF, OpenApi

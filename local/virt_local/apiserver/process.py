@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from virt_core.runtime.logs import get_logger
-
 from virt_local.apiserver.app import build_app
 from virt_local.apiserver.hooks import Hooks
 from virt_local.apiserver.server import Server

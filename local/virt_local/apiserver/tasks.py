@@ -9,7 +9,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from virt_core.runtime.logs import get_logger
-
 from virt_local.apiserver.meta import parse_time
 from virt_local.apiserver.server import Server
 from virt_local.apiserver.storage import Mismatch, Record

@@ -8,8 +8,8 @@ because only a router can advertise itself.
 from __future__ import annotations
 
 from msgspec.structs import replace
-from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetReportInterface
 
+from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetReportInterface
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
 from virt_netsetup.dhcp import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp

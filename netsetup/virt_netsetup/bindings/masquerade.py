@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 
 from msgspec.structs import replace
+
 from virt_core.apis.netplan import (
     DEFAULT_VM_IPV6_NETWORK_CIDR,
     DEFAULT_VM_NETWORK_CIDR,
@@ -15,7 +16,6 @@ from virt_core.apis.netplan import (
     NetPlanInterface,
     NetReportInterface,
 )
-
 from virt_netsetup import nat
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
 from virt_netsetup.dhcp import DhcpServer

@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 from framework.certs import CertAuthority
+
 from virt_api import app
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer

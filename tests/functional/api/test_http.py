@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 from functional.api.rig import TOKEN, Rig, make_vmi
+
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.nodes import Node
 from virt_core.apis.podparts import TCPSocketAction

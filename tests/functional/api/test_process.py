@@ -13,6 +13,7 @@ from pathlib import Path
 from framework.certs import CertAuthority
 from framework.waiting import eventually
 from functional.api.rig import Rig
+
 from virt_core.apis import names
 
 MEMORY_LIMIT_KIB = 80 << 10

@@ -19,6 +19,7 @@ from typing import Protocol
 import pytest
 from framework.fake_kube import FakeKube
 from framework.waiting import eventually, running
+
 from virt_core.apis.config import ConfigMap
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.nodes import Event, Namespace

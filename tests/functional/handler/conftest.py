@@ -12,6 +12,7 @@ import pytest
 from framework.fake_kube import FakeKube, fake_kube
 from framework.vmis import NODE, POD_UID, UID, handed_over
 from framework.waiting import eventually, running
+
 from virt_core.apis.base import to_plain
 from virt_core.kube.controller import Controller
 from virt_handler import isolation

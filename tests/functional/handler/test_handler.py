@@ -16,6 +16,7 @@ import grpc
 import pytest
 from framework.vmis import POD_UID, UID
 from framework.waiting import eventually
+
 from virt_core.rpc.status import failure_of, invalid_argument, unavailable
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.notify.v1 import notify_pb2

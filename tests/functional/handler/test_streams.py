@@ -16,6 +16,7 @@ import pytest
 from framework.certs import CertAuthority
 from framework.vmis import POD_UID, UID
 from framework.waiting import eventually
+
 from virt_core.apis import names
 from virt_core.rpc.channel import tls_channel
 from virt_core.rpc.status import failure_of

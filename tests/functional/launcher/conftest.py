@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 from tests.functional.launcher.sandbox import Sandbox
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 REPO = Path(__file__).resolve().parents[3]
 GUEST = REPO / ".build/guest"

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+
 from virt_core.rpc.channel import unix_channel
 from virt_core.rpc.server import RpcServer, serve_unix
 from virt_launcher.settings import LAUNCHER_UID

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 import pytest
-from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 from tests.functional.launcher.sandbox import Sandbox
 from tests.functional.launcher.vmis import request, with_volume
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 pytestmark = pytest.mark.root
 

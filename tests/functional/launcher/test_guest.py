@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 from tests.functional.launcher.sandbox import UID, Sandbox, eventually
 from tests.functional.launcher.vmis import request, with_volume
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 pytestmark = pytest.mark.root
 MAC = "02:00:00:aa:bb:01"

@@ -8,10 +8,10 @@ import signal
 
 import grpc
 import pytest
-from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 from tests.functional.launcher.sandbox import UID, Sandbox, eventually
 from tests.functional.launcher.vmis import request, vmi
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 pytestmark = pytest.mark.root
 Cache = list[pb.CacheFile]

@@ -9,10 +9,10 @@ from typing import Any
 
 import grpc
 import pytest
-from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 from tests.functional.launcher.sandbox import Sandbox
 from tests.functional.launcher.vmis import request, vmi, with_volume
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 pytestmark = pytest.mark.root
 IMAGE = {"containerDisk": {"image": "example/disk:v1"}}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from virt_protos.launcher.v1 import launcher_pb2 as pb
-
 from tests.functional.launcher.sandbox import UID
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 
 def vmi(**domain: Any) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from tests.unit.netsetup.fakes import Failing, FakeKernel
 from virt_netsetup.kernel import Kernel, LinuxKernel, find_link, need_link
 from virt_netsetup.model import Address, Route
 from virt_netsetup.process import CLONE_NEWNET, enter_namespace
-
-from tests.unit.netsetup.fakes import Failing, FakeKernel
 
 from .lab import POD_MAC, Lab
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+
 from virt_api.admission.mutate import VMIMutator
 from virt_api.admission.review import Admitter, answer
 from virt_api.admission.validate import VMICreateValidator, VMIUpdateValidator

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 from unit.api.reviews import CREATE, HANDLER, MUTATOR, UPDATE, create, patched, review, vmi
+
 from virt_api.admission.causes import invalid
 from virt_api.admission.review import MAX_CAUSES, BadReview, answer, refusal
 from virt_core.apis.admission import AdmissionRequest

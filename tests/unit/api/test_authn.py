@@ -7,6 +7,7 @@ import json
 import pytest
 from grpc import StatusCode
 from multidict import CIMultiDict, CIMultiDictProxy
+
 from virt_api.authn import common_name, from_headers
 from virt_api.problems import Problem, from_api, from_node
 from virt_core.kube.errors import ApiError, NotFound, Unreachable

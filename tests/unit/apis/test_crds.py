@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from virt_core import manifests
 from virt_core.apis.crds import plain_definitions
 from virt_core.apis.registry import resource_by_kind

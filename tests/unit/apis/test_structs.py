@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from virt_core.apis.base import decode, encode, to_plain
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from framework.vmis import NODE, POD_UID, ended_pod, handed_over, pod, running_pod, vmi
+
 from virt_controller.vmi.decide import HANDLER_FIRST_S, STUCK_AFTER_END_S, Decision, decide, scheduling
 from virt_core.apis import names
 from virt_core.apis.pods import Pod

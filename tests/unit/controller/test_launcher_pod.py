@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from framework.vmis import vmi
+
 from virt_controller.launcher_pod import TemplateConfig, UnsupportedSpecError, render
 from virt_controller.launcher_pod import memory as overheads
 from virt_core.apis import names

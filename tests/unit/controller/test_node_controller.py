@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from framework.fake_kube import FakeKube, fake_kube
 from framework.waiting import eventually, running
+
 from virt_controller.node.controller import HEARTBEAT_LIMIT_S, NodeController, heartbeat_age_s
 from virt_core.apis import names
 from virt_core.apis.meta import ObjectMeta

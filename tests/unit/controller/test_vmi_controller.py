@@ -10,6 +10,7 @@ import pytest
 from framework.fake_kube import FakeKube, failure, fake_kube
 from framework.vmis import UID, plain_pod, plain_vmi
 from framework.waiting import eventually, running
+
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.vmi.controller import OWNER_INDEX, VMIController, owner_indexer, with_devices
 from virt_core.apis import names

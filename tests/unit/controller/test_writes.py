@@ -9,6 +9,7 @@ import pytest
 from framework.fake_kube import FakeKube, failure, fake_kube
 from framework.vmis import plain_vmi, vmi
 from msgspec.structs import replace
+
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.errors import Conflict, Invalid
 from virt_core.kube.vmistatus import with_condition, with_failure, with_phase, without_condition

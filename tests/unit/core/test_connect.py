@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from framework.certs import CertAuthority
+
 from virt_core.apis.pods import Pod
 from virt_core.kube import connect
 from virt_core.kube.client import KubeClient

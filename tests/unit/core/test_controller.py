@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from framework.waiting import eventually, no_leaked_threads, running
+
 from virt_core.kube.controller import Controller, Result, TerminalError
 from virt_core.kube.errors import Conflict, Unreachable
 from virt_core.kube.workqueue import WorkQueue

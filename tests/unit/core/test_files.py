@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from framework.waiting import eventually
+
 from virt_core.runtime.files import SafeDir, TooLarge, connectable_socket, open_beneath, read_beneath, socket_path
 from virt_core.runtime.inotify import Inotify, wait_for_entry
 from virt_core.runtime.procs import ProcessGone, ProcessId, cgroup_paths, children, start_time

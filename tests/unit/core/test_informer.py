@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from framework.fake_kube import FakeKube, failure
 from framework.waiting import eventually, no_leaked_threads, running
+
 from virt_core.apis.pods import Pod
 from virt_core.kube import informer as informer_module
 from virt_core.kube.informer import Informer, wait_for_sync

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 from framework.fake_kube import FakeKube, failure
 from framework.waiting import eventually, running
+
 from virt_core.kube.leader import LeaderElector, LeadershipLost
 from virt_core.runtime.clock import FakeClock
 

@@ -7,6 +7,7 @@ import threading
 import pytest
 from framework.fake_kube import FakeKube, failure
 from framework.waiting import eventually, running
+
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod

@@ -13,6 +13,7 @@ from typing import Any
 import grpc
 import pytest
 from framework.certs import CertAuthority
+
 from virt_core.rpc.channel import ChannelCache, tls_channel, unix_channel
 from virt_core.rpc.handshake import negotiate
 from virt_core.rpc.peer import listener_credentials

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 import pytest
 from framework.waiting import running
+
 from virt_core.runtime import logs
 from virt_core.runtime.clock import FakeClock, parse_rfc3339, rfc3339, rfc3339_micro
 from virt_core.runtime.health import HealthServer, answer, split_address

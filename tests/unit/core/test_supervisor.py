@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from framework.waiting import eventually
+
 from virt_core.runtime.supervisor import Supervisor
 
 

@@ -8,6 +8,7 @@ from framework.waiting import eventually
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.clock import FakeClock
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from framework.vmis import POD_UID
+
 from virt_handler import isolation
 
 OTHER = "00000000-0000-0000-0000-000000000000"

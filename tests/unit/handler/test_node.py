@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from framework.fake_kube import FakeKube, fake_kube
+
 from virt_core.apis import names
 from virt_core.runtime.clock import FakeClock
 from virt_handler.node.capabilities import NodeCapabilities, kvm_usable

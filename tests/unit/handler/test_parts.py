@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from framework.vmis import POD_UID, UID, handed_over, vmi
+
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.runtime.clock import FakeClock
 from virt_handler import network

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from framework.vmis import NODE, handed_over
+
 from virt_core.apis import handoffs
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance

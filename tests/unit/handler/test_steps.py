@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from framework.vmis import handed_over
+
 from virt_core.apis import handoffs
 from virt_handler import steps
 from virt_handler.domains import End

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.unit.launcher.cases import UID
 from virt_core.apis.base import from_plain
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.children import Children, Ended
@@ -15,8 +16,6 @@ from virt_launcher.hypervisor.fake import FakeHypervisor
 from virt_launcher.manager import DomainManager
 from virt_launcher.monitor import Monitor
 from virt_launcher.settings import Paths, Settings
-
-from tests.unit.launcher.cases import UID
 
 QEMU_PID = 4711
 

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from virt_launcher.children import Ended, ended_from_status
 
 #: The reaper takes every child of its process, so each scenario has a process of its own.

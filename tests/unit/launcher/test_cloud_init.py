@@ -10,14 +10,14 @@ from typing import Any
 
 import pycdlib
 import pytest
+
+from tests.unit.launcher.cases import UID
+from tests.unit.launcher.parts import plain_vmi
 from virt_core.apis.base import from_plain
 from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource
 from virt_launcher.disks import iso_child
 from virt_launcher.disks.cloud_init import SecretDirs, config_drive, no_cloud
 from virt_launcher.errors import InvalidVMIError
-
-from tests.unit.launcher.cases import UID
-from tests.unit.launcher.parts import plain_vmi
 
 
 @pytest.fixture

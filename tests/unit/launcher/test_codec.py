@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
 import pytest
+
 from virt_launcher.domain.codec import ON_OFF, DomainXmlError, at, flag, from_element, many, to_element
 from virt_launcher.domain.domain import from_xml
 

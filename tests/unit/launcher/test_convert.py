@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
+from tests.unit.launcher.cases import ROOT, Case, context_of, disk, empty, vmi_of
 from virt_launcher.convert.context import Attachment
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.cpu import topology_of
@@ -13,8 +15,6 @@ from virt_launcher.convert.interfaces import link_changes
 from virt_launcher.disks.sources import DiskSource
 from virt_launcher.domain.domain import from_xml, to_xml
 from virt_launcher.errors import InvalidVMIError, WrongStateError
-
-from tests.unit.launcher.cases import ROOT, Case, context_of, disk, empty, vmi_of
 
 D = "spec.domain"
 V = D + ".devices"

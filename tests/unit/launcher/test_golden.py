@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.launcher.cases import CASES, context_of
 from virt_launcher.convert import firmware
 from virt_launcher.convert.converter import convert
 from virt_launcher.domain.codec import slots_of
 from virt_launcher.domain.domain import Domain, from_xml, to_xml
-
-from tests.unit.launcher.cases import CASES, context_of
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/launcher"
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")

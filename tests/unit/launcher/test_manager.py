@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
+from tests.unit.launcher.parts import Parts, make_parts, plain_vmi
 from virt_launcher.convert.context import Attachment
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError, WrongStateError
 from virt_launcher.hypervisor.ports import AgentInterface, AgentReport, State
 from virt_launcher.manager import SyncOptions
-
-from tests.unit.launcher.parts import Parts, make_parts, plain_vmi
 
 OPTIONS = SyncOptions(attachments={"n": Attachment("tap0", "02:00:00:00:00:01")})
 NIC = {"domain": {"memory": {"guest": "64Mi"}, "devices": {"interfaces": [{"name": "n", "bridge": {}}]}}}

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.unit.launcher.cases import source_of
 from virt_core.apis.base import from_plain
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.convert.context import Attachment, Context
 from virt_launcher.convert.converter import convert
 from virt_launcher.domain.domain import Domain, from_xml
-
-from tests.unit.launcher.cases import source_of
 
 ORACLE = Path(__file__).resolve().parents[4] / "shared/oracle"
 pytestmark = pytest.mark.skipif(not ORACLE.exists(), reason="the recorded answers are not beside this checkout")

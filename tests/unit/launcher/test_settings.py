@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from virt_launcher.children import Children
 from virt_launcher.hypervisor.daemon import Daemon, tail
 from virt_launcher.hypervisor.kvm import kvm_usable

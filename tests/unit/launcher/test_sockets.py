@@ -11,6 +11,9 @@ from typing import Any
 
 import grpc
 import pytest
+
+from tests.unit.launcher.cases import UID
+from tests.unit.launcher.parts import Parts, make_parts
 from virt_core.rpc.channel import unix_channel
 from virt_core.rpc.server import RpcServer, serve_unix
 from virt_launcher.cmd_server import LauncherService, options_from, serve
@@ -21,9 +24,6 @@ from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherStub
 from virt_protos.notify.v1 import notify_pb2
 from virt_protos.notify.v1.notify_pb2_grpc import NotifyServicer, add_NotifyServicer_to_server
-
-from tests.unit.launcher.cases import UID
-from tests.unit.launcher.parts import Parts, make_parts
 
 VMI = {"metadata": {"name": "vm1", "namespace": "ns", "uid": UID}, "spec": {"domain": {"memory": {"guest": "64Mi"}}}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from virt_launcher.domain.devices import Channel, Interface
 from virt_launcher.domain.disks import Disk
 from virt_launcher.domain.domain import Devices, Domain

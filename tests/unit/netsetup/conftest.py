@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from virt_core.apis.netplan import NetPlan, NetPlanInterface
 from virt_netsetup.model import Address, Route
 from virt_netsetup.state import State

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from virt_core.apis.base import to_plain
 from virt_core.apis.netplan import NetPlanInterface
 from virt_netsetup import actions

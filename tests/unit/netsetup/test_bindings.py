@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetPort, NetReportInterface
 from virt_netsetup import compose, nat
 from virt_netsetup.bindings import bridge

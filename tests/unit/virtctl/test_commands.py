@@ -14,6 +14,7 @@ import yaml
 from click.testing import CliRunner, Result
 from framework.fake_kube import FakeKube, failure, fake_kube
 from framework.machines import ALL, pod, upto, vmi
+
 from virt_core.apis.base import to_plain
 from virtctl.main import cli
 

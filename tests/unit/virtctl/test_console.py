@@ -18,6 +18,7 @@ import pytest
 from aiohttp import WSMsgType, web
 from framework.certs import CertAuthority
 from framework.waiting import eventually
+
 from virt_core.kube.connect import Connection
 from virt_core.kube.errors import Unreachable
 from virtctl.console.command import connect

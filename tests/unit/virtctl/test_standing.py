@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from framework.machines import ALL, condition, event, facts, pod, upto, vm, vmi
+
 from virtctl.explain.facts import Facts
 from virtctl.explain.standing import standing
 from virtctl.explain.words import Standing, duration

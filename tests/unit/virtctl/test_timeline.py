@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from framework.machines import ALL, at, upto, vmi
+
 from virtctl.explain.timeline import State, timeline, waiting_step
 
 

@@ -7,6 +7,7 @@ import ssl
 from typing import Any
 
 import websocket
+
 from virt_core.apis.names import SUBPROTOCOL_PLAIN
 from virt_core.kube.connect import Connection
 from virt_core.kube.errors import Unreachable, error_from

@@ -43,7 +43,6 @@ def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool
 
 def read(cluster: Session, target: Target) -> Facts:
     from virt_core.kube.errors import NotFound
-
     from virtctl.explain.facts import gather
 
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from virt_core.apis import names
 from virt_core.kube.conditions import get_condition
 from virt_core.runtime.clock import parse_rfc3339
-
 from virtctl.explain.evidence import Trouble, last_warning, pod_trouble, warning_after
 from virtctl.explain.facts import Facts
 from virtctl.explain.timeline import Step, kind_of, timeline, waiting_step

@@ -6,6 +6,7 @@ import enum
 from datetime import datetime
 
 import msgspec
+
 from virt_core.apis.handoffs import DOMAIN_DEFINED, HANDOFFS, LAUNCHER_READY, NETWORK_READY, HandoffKind
 from virt_core.apis.names import FINAL_PHASES, PHASE_RUNNING
 from virt_core.apis.vmi import VirtualMachineInstance

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
+
 from virt_core.apis import names
 from virt_core.apis.meta import Condition
 from virt_core.runtime.clock import parse_rfc3339
-
 from virtctl.explain.facts import Facts
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from virt_core.apis.vmi import VirtualMachineInstanceSpec
-
 from virt_api.admission.defaults import devices, machine, sizes
 from virt_api.config import ClusterConfig
+from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
 Default = Callable[[VirtualMachineInstanceSpec, ClusterConfig], None]
 

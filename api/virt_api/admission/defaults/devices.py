@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from virt_api.config import ClusterConfig
 from virt_core.apis.devices import (
     Diag288Watchdog,
     Disk,
@@ -13,8 +14,6 @@ from virt_core.apis.devices import (
 )
 from virt_core.apis.networks import Network, PodNetwork
 from virt_core.apis.vmi import VirtualMachineInstanceSpec as Spec
-
-from virt_api.config import ClusterConfig
 
 DEFAULT_NETWORK = "default"
 

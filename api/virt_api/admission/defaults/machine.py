@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+
+from virt_api.config import ClusterConfig
 from virt_core.apis.domain import CPU, EFI, Bootloader, CPUFeature, Firmware, Machine
 from virt_core.apis.features import FeatureHyperv, Features, FeatureState
 from virt_core.apis.vmi import VirtualMachineInstanceSpec as Spec
-
-from virt_api.config import ClusterConfig
 
 _SPINLOCK_RETRIES = 4096
 #: feature → the feature that it needs

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from virt_api.config import ClusterConfig
 from virt_core.apis.domain import CPU, Memory
 from virt_core.apis.quantity import Quantity, QuantityError, format_bytes, parse_bytes, parse_int
 from virt_core.apis.vmi import VirtualMachineInstanceSpec as Spec
-
-from virt_api.config import ClusterConfig
 
 _MIB = 1 << 20
 _GIB = 1 << 30

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from virt_core.apis.vmi import VirtualMachineInstanceSpec
-
 from virt_api.admission.causes import Cause, invalid
 from virt_api.config import ClusterConfig
+from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from virt_core.apis.domain import CPU
-from virt_core.apis.quantity import Quantity, parse_quantity
-
 from virt_api.admission.causes import Cause, invalid, not_supported, one_of, required
 from virt_api.admission.rules.base import Check
+from virt_core.apis.domain import CPU
+from virt_core.apis.quantity import Quantity, parse_quantity
 
 FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
 

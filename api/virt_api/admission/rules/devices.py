@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from virt_core.apis.devices import GPU, HostDevice
-
 from virt_api.admission.causes import Cause, duplicate, invalid, not_found, one_of, required
 from virt_api.admission.rules.base import Check, is_dns_label, is_dns_subdomain
+from virt_core.apis.devices import GPU, HostDevice
 
 IO_POLICIES = ("shared", "auto", "supplementalPool")
 PANIC_MODELS = ("hyperv", "isa", "pvpanic")

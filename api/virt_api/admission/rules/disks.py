@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from virt_core.apis.devices import Disk
-
 from virt_api.admission.causes import Cause, invalid, not_supported, one_of, required
 from virt_api.admission.rules.base import PCI_ADDRESS, Check, boot_order, is_dns_label
+from virt_core.apis.devices import Disk
 
 BUSES = ("virtio", "scsi", "sata", "usb")
 CACHES = ("none", "writethrough", "writeback")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from virt_core.apis.vmi import AccessCredential, Probe
-
 from virt_api.admission.causes import Cause, invalid, not_supported, one_of, required
 from virt_api.admission.rules.base import Check, is_dns_label, is_dns_subdomain
+from virt_core.apis.vmi import AccessCredential, Probe
 
 DNS_POLICIES = ("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
 EVICTION_STRATEGIES = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")

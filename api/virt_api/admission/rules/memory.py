@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from virt_core.apis.quantity import Quantity, QuantityError, parse_bytes, parse_quantity
-
 from virt_api.admission.causes import Cause, invalid, required
 from virt_api.admission.rules.base import Check
+from virt_core.apis.quantity import Quantity, QuantityError, parse_bytes, parse_quantity
 
 _SMALLEST_REQUEST = 1_000_000
 _SMALLEST_GUEST = 1 << 20

@@ -6,11 +6,10 @@ import ipaddress
 import re
 from collections.abc import Iterator
 
-from virt_core.apis.devices import DHCPOptions, Interface, Port
-from virt_core.apis.networks import Network
-
 from virt_api.admission.causes import Cause, duplicate, invalid, not_found, not_supported, one_of, required
 from virt_api.admission.rules.base import PCI_ADDRESS, Check
+from virt_core.apis.devices import DHCPOptions, Interface, Port
+from virt_core.apis.networks import Network
 
 MODELS = ("", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
 STATES = ("", "absent", "up", "down")

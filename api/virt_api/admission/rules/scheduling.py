@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from virt_api.admission.causes import Cause, duplicate, invalid, not_supported, one_of, required
+from virt_api.admission.rules.base import Check
 from virt_core.apis.scheduling import (
     NodeAffinity,
     NodeSelectorTerm,
@@ -11,9 +13,6 @@ from virt_core.apis.scheduling import (
     PodAffinityTerm,
     PodAntiAffinity,
 )
-
-from virt_api.admission.causes import Cause, duplicate, invalid, not_supported, one_of, required
-from virt_api.admission.rules.base import Check
 
 _WITH_VALUES = ("In", "NotIn")
 _WITHOUT_VALUES = ("Exists", "DoesNotExist")

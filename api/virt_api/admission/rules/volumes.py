@@ -7,11 +7,11 @@ import binascii
 from collections.abc import Iterator
 
 import msgspec
-from virt_core.apis.quantity import parse_quantity
-from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource, HostDisk, Volume
 
 from virt_api.admission.causes import Cause, invalid, not_found, one_of, required
 from virt_api.admission.rules.base import Check, image_path
+from virt_core.apis.quantity import parse_quantity
+from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource, HostDisk, Volume
 
 INLINE_LIMIT = 2048
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")

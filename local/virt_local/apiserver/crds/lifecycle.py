@@ -7,7 +7,6 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from virt_core.runtime.logs import get_logger
-
 from virt_local.apiserver.catalog import Catalog
 from virt_local.apiserver.crds.kinds import CRDS, kinds_of
 from virt_local.apiserver.meta import finalizers, is_deleting, now_text

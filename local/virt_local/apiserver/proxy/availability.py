@@ -10,8 +10,8 @@ from typing import Protocol
 
 import aiohttp
 import msgspec
-from virt_core.runtime.logs import get_logger
 
+from virt_core.runtime.logs import get_logger
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import Object
 from virt_local.apiserver.proxy.aggregator import RESOURCE, Aggregator

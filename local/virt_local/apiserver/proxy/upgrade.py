@@ -13,8 +13,8 @@ from typing import Any
 
 from aiohttp import web
 from multidict import CIMultiDict
-from virt_core.runtime.logs import get_logger
 
+from virt_core.runtime.logs import get_logger
 from virt_local.apiserver import errors
 
 log = get_logger("virt-local.apiserver.proxy")

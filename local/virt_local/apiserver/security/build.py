@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from virt_core.runtime.logs import get_logger
-
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import Hooks, Object
 from virt_local.apiserver.patches.json_patch import apply_json_patch

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import IO
 
 from virt_core.runtime.logs import get_logger
-
 from virt_local.apiserver.storage.record import Key
 
 log = get_logger("virt-local.apiserver.storage")

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
+
 from virt_local.apiserver.hooks import ADMIN
 from virt_local.apiserver.request import parse_target
 from virt_local.apiserver.server import Server

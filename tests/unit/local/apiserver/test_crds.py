@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+
 from virt_local.apiserver.errors import ApiError
 
 from .conftest import Client

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from virt_local.apiserver.errors import ApiError
 
 from .conftest import Client, config_map, pod

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+
 from virt_local.apiserver.builtins import cells
 from virt_local.apiserver.builtins.pod_defaults import pull_policy, qos_class
 from virt_local.apiserver.builtins.table import BUILTIN_KINDS

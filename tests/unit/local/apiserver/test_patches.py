@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from virt_local.apiserver.errors import ApiError
 from virt_local.apiserver.patches.apply import Applier, apply, track_update
 from virt_local.apiserver.patches.json_patch import apply_json_patch

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from virt_local.apiserver import errors
 from virt_local.apiserver.errors import ApiError
 from virt_local.apiserver.hooks import AdmissionRequest, Attributes, Decision, Object, User

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from virt_local.apiserver.schema import apply_defaults, compile_schema, prune, validate
 from virt_local.apiserver.schema.builtin import builtin_node
 from virt_local.apiserver.schema.protobuf import BadProtobuf, decode

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from virt_local.apiserver import jsonpath
 from virt_local.apiserver.builtins.table import BUILTIN_KINDS
 from virt_local.apiserver.catalog import version_order

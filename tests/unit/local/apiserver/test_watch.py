@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from virt_local.apiserver.storage import Change, Expired, Mismatch, Store
 from virt_local.apiserver.storage.store import ABSENT
 from virt_local.apiserver.verbs.watch import make_filter

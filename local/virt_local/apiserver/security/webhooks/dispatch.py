@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable
 
 from virt_core.runtime.logs import get_logger
-
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import AdmissionRequest, Object
 from virt_local.apiserver.security.objects import Kept, Source

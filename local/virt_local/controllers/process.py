@@ -1,0 +1,88 @@
+"""`virt-local controllers`: all controllers in one process, each with its own queue, all fed by shared informers."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from virt_core.apis.coordination import Lease
+from virt_core.apis.nodes import Node
+from virt_core.apis.pods import Pod
+from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from virt_core.kube.client import KubeClient
+from virt_core.kube.connect import load_connection
+from virt_core.kube.controller import Controller
+from virt_core.kube.informer import Informer, wait_for_sync
+from virt_core.kube.recorder import EventRecorder
+from virt_core.runtime.logs import get_logger
+from virt_core.runtime.supervisor import Supervisor
+from virt_local.controllers.node_lifecycle import LEASE_NAMESPACE, NodeLifecycle
+from virt_local.controllers.pod_gc import PodCollector
+from virt_local.controllers.scheduler.controller import NAME as SCHEDULER
+from virt_local.controllers.scheduler.controller import Scheduler
+from virt_local.controllers.volume_claims import VolumeClaims
+
+log = get_logger("virt-local.controllers")
+
+
+@dataclass
+class Options:
+    kubeconfig: str
+    volume_dir: Path
+    ready_file: Path | None = None
+
+
+def run(options: Options) -> int:
+    supervisor = Supervisor("controllers")
+    client = KubeClient(load_connection(options.kubeconfig), "virt-local-controllers")
+    informers, controllers = build(client, supervisor, options)
+    for name, informer in informers.items():
+        supervisor.thread(f"informer-{name}", informer.run)
+    for controller in controllers:
+        supervisor.thread(controller.name, controller.run)
+    supervisor.thread("ready", lambda stop: _announce(stop, informers, options.ready_file), may_end=True)
+    supervisor.on_stop(client.close)
+    return supervisor.run()
+
+
+def build(
+    client: KubeClient, supervisor: Supervisor, options: Options
+) -> tuple[dict[str, Informer[Any]], list[Controller]]:
+    pods = Informer(client, Pod)
+    nodes = Informer(client, Node)
+    leases = Informer(client, Lease, LEASE_NAMESPACE)
+    claims = Informer(client, PersistentVolumeClaim)
+    volumes = Informer(client, PersistentVolume)
+    classes = Informer(client, StorageClass)
+    scheduling = EventRecorder(client, SCHEDULER)
+    lifecycle = EventRecorder(client, "node-controller")
+    for name, recorder in (("scheduler", scheduling), ("nodes", lifecycle)):
+        supervisor.thread(f"events-{name}", recorder.run)
+    controllers = [
+        Scheduler(client, pods, nodes, scheduling).controller(),
+        NodeLifecycle(client, nodes, leases, lifecycle).controller(),
+        PodCollector(client, pods, nodes).controller(),
+        VolumeClaims(client, claims, volumes, classes, options.volume_dir).controller(),
+    ]
+    informers: dict[str, Informer[Any]] = {
+        "pods": pods,
+        "nodes": nodes,
+        "leases": leases,
+        "claims": claims,
+        "volumes": volumes,
+        "classes": classes,
+    }
+    return informers, controllers
+
+
+def _announce(stop: threading.Event, informers: dict[str, Informer[Any]], ready_file: Path | None) -> None:
+    """Tells the supervisor, by a file, that every informer has seen the world once."""
+    while not wait_for_sync(stop, *informers.values(), timeout_s=30.0):
+        if stop.is_set():
+            return
+        log.warning("still waiting for the API server")
+    if ready_file is not None:
+        ready_file.touch()
+    log.info("ready")

@@ -1,0 +1,1 @@
+"""Which node a Pod runs on."""

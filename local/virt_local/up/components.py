@@ -1,0 +1,148 @@
+"""The component table: which programs an instance runs, with which command line, in which network namespace."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from virt_local.up.instance import Instance, Node
+from virt_local.up.material import NAMESPACE, Material, handler_tls_dir, node_tls_dir
+from virt_local.up.processes import Component
+
+LAUNCHER_IMAGE = "virtpod.internal/host:latest"
+HANDLER_PORT = 8186
+HANDLER_HEALTH_PORT = 8187
+NODE_PORT = 10250
+API_SERVER = "apiserver"
+_QUIET = {"PYTHONUNBUFFERED": "1", "MALLOC_ARENA_MAX": "2"}
+
+
+def script(name: str) -> str:
+    """A console script of the environment that we run in, whatever PATH says."""
+    beside = Path(sys.executable).parent / name
+    return str(beside) if beside.exists() else name
+
+
+def apiserver(instance: Instance, material: Material) -> Component:
+    flags = {
+        "data-dir": instance.data_dir / "apiserver",
+        "tls-cert": material.api_cert,
+        "tls-key": material.api_key,
+        "client-ca": material.cluster_ca.path,
+        "service-account-key": material.signing_key,
+        "front-proxy-cert": material.front_proxy_cert,
+        "front-proxy-key": material.front_proxy_key,
+        "node-client-cert": material.node_client_cert,
+        "node-client-key": material.node_client_key,
+    }
+    listen = ("--listen", f"127.0.0.1:{instance.port}", "--listen", f"{instance.bridge_address}:{instance.port}")
+    return _component(API_SERVER, (script("virt-local"), "apiserver", *_flags(flags), *listen))
+
+
+def controllers(instance: Instance) -> Component:
+    flags = {
+        "kubeconfig": instance.kubeconfig_dir / "controllers.yaml",
+        "ready-file": controllers_ready(instance),
+        "volume-dir": instance.data_dir / "volumes",
+    }
+    return _component("controllers", (script("virt-local"), "controllers", *_flags(flags)))
+
+
+def controllers_ready(instance: Instance) -> Path:
+    return instance.run_dir / "controllers.ready"
+
+
+def node(instance: Instance, each: Node, material: Material) -> Component:
+    tls = node_tls_dir(instance, each)
+    flags = {
+        **_node_place(instance, each),
+        "kubeconfig": instance.kubeconfig_dir / f"node-{each.name}.yaml",
+        "port": NODE_PORT,
+        "tls-cert": tls / "tls.crt",
+        "tls-key": tls / "tls.key",
+        "client-ca": material.cluster_ca.path,
+        "node-info-dir": node_info_dir(instance),
+    }
+    return _component(node_component(each), (script("virt-local"), "node", *_flags(flags)), each.netns_path)
+
+
+def node_purge(instance: Instance, each: Node, *, in_netns: bool) -> list[str]:
+    """The command that takes a node's Pods apart after its agent has ended."""
+    command = [script("virt-local"), "node", "--purge", *_flags(_node_place(instance, each))]
+    return ["nsenter", f"--net={each.netns_path}", "--", *command] if in_netns else command
+
+
+def _node_place(instance: Instance, each: Node) -> dict[str, object]:
+    return {
+        "name": each.name,
+        "instance": instance.name,
+        "root": instance.node_dir(each.name),
+        "image-dir": instance.image_dir,
+        "data-dir": instance.data_dir,
+        "address": each.address,
+        "pod-cidr": each.pod_cidr,
+        "pod-cidr-v6": each.pod_cidr_v6,
+    }
+
+
+def node_component(each: Node) -> str:
+    return f"node@{each.name}"
+
+
+def virt_api(instance: Instance, material: Material) -> Component:
+    flags = {
+        "kubeconfig": instance.kubeconfig_dir / "virt-api.yaml",
+        "listen": f"127.0.0.1:{instance.api_port}",
+        "serving-tls-dir": instance.tls_dir / "virt-api-serving",
+        "tls-dir": instance.tls_dir / "virt-api",
+        "namespace": NAMESPACE,
+        "handler-port": HANDLER_PORT,
+        "requestheader-client-ca": material.front_proxy_ca.path,
+        "requestheader-allowed-name": "front-proxy-client",
+    }
+    return _component("virt-api", (script("virt-api"), *_flags(flags)))
+
+
+def virt_controller(instance: Instance) -> Component:
+    flags = {
+        "kubeconfig": instance.kubeconfig_dir / "virt-controller.yaml",
+        "namespace": NAMESPACE,
+        "launcher-image": LAUNCHER_IMAGE,
+        "health-listen": f"127.0.0.1:{instance.controller_health_port}",
+    }
+    # One controller on one machine: nobody to elect against, and a restart need not wait for an old lease to run out.
+    return _component("virt-controller", (script("virt-controller"), *_flags(flags), "--no-leader-elect"))
+
+
+def virt_handler(instance: Instance, each: Node) -> Component:
+    root = instance.node_dir(each.name)
+    flags = {
+        "kubeconfig": instance.kubeconfig_dir / f"virt-handler-{each.name}.yaml",
+        "node-name": each.name,
+        "listen": f"{each.address}:{HANDLER_PORT}",
+        "tls-dir": handler_tls_dir(instance, each),
+        "pods-dir": root / "pods",
+        "node-info-dir": node_info_dir(instance),
+        "state-dir": root / "virt-handler",
+        "health-listen": f"127.0.0.1:{HANDLER_HEALTH_PORT}",
+        "netsetup-command": script("virt-netsetup"),
+    }
+    return _component(handler_component(each), (script("virt-handler"), *_flags(flags)), each.netns_path)
+
+
+def handler_component(each: Node) -> str:
+    return f"virt-handler@{each.name}"
+
+
+def node_info_dir(instance: Instance) -> Path:
+    """libvirt's capability cache and what the probe found; the same for all nodes, for they share the machine."""
+    return instance.data_dir / "node-info"
+
+
+def _component(name: str, command: tuple[str, ...], netns: str = "") -> Component:
+    return Component(name, command, netns, _QUIET)
+
+
+def _flags(flags: Mapping[str, object]) -> list[str]:
+    return [part for name, value in flags.items() for part in (f"--{name}", str(value))]

@@ -1,0 +1,182 @@
+"""`virt-local down`: guests and Pods end in order, then the components, then everything that was made around them.
+
+Each step also works on what a crash left behind, so a second `down`, or one after a kill -9, ends in the same state.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from virt_core.kube.client import KubeClient
+from virt_core.kube.connect import ConnectError, load_connection
+from virt_core.kube.errors import ApiError
+from virt_core.runtime.procs import ProcessGone
+from virt_local.up import components, network, readiness
+from virt_local.up.errors import UpError
+from virt_local.up.instance import Instance
+from virt_local.up.processes import stop_processes
+from virt_local.up.progress import Progress
+from virt_local.up.state import ProcessBook, supervisor_of
+
+_SUPERVISOR_S = 60.0
+_NODE_S = 120.0
+_POLL_S = 0.1
+_VMIS = "/apis/kubevirt.io/v1/virtualmachineinstances"
+_PODS = "/api/v1/pods"
+
+
+def take_down(instance: Instance, progress: Progress, *, purge: bool, grace_s: float) -> None:
+    instance = _with_all_nodes(instance)
+    _end_workloads(instance, progress, grace_s)
+    _stop_supervisor(instance, progress)
+    _clean_nodes(instance, progress)
+    removed = network.tear_down(instance)
+    if removed:
+        progress.step(f"removed {', '.join(removed)}")
+    _remove_cgroups(instance)
+    if purge and instance.data_dir.exists():
+        _purge(instance.data_dir)
+        progress.step(f"removed {instance.data_dir}")
+
+
+def _with_all_nodes(instance: Instance) -> Instance:
+    """An earlier `up` may have had more nodes than the last one."""
+    found = [path.name.removeprefix("node") for path in (instance.data_dir / "nodes").glob("node*")]
+    highest = max((int(number) for number in found if number.isdigit()), default=0)
+    return dataclasses.replace(instance, node_count=max(instance.node_count, highest))
+
+
+def _end_workloads(instance: Instance, progress: Progress, grace_s: float) -> None:
+    """Through the API, so that guests are shut down and everybody hears of it. Without an API this step is skipped."""
+    client = _client(instance)
+    if client is None:
+        return
+    try:
+        deadline = time.monotonic() + grace_s
+        told = False
+        while left := _workloads(client):
+            if not told:
+                progress.step(f"ending {len(left)} guests and Pods")
+                told = True
+            for path, deleting in left.items():
+                if not deleting:
+                    _delete(client, path)
+            if time.monotonic() > deadline:
+                progress.step(f"{len(left)} did not end within {grace_s:.0f} s and are killed")
+                return
+            time.sleep(_POLL_S)
+    except ApiError as err:
+        progress.step(f"the API went away ({err}); Pods are killed")
+    finally:
+        client.close()
+
+
+def _client(instance: Instance) -> KubeClient | None:
+    try:
+        client = KubeClient(load_connection(str(instance.admin_kubeconfig)), "virt-local", timeout_s=10.0)
+    except ConnectError:
+        return None
+    if readiness.api_ready(client):
+        return client
+    client.close()
+    return None
+
+
+def _workloads(client: KubeClient) -> dict[str, bool]:
+    """Path → is it being deleted: the VMIs, and the Pods that no VMI takes with it."""
+    found: dict[str, bool] = {}
+    for path in (_VMIS, _PODS):
+        for item in _items(client, path):
+            metadata = item["metadata"]
+            owned = any(ref.get("kind") == "VirtualMachineInstance" for ref in metadata.get("ownerReferences") or ())
+            base, plural = path.rsplit("/", 1)
+            where = f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
+            found[where] = bool(metadata.get("deletionTimestamp")) or owned
+    return found
+
+
+def _items(client: KubeClient, path: str) -> list[dict[str, Any]]:
+    try:
+        listed = msgspec.json.decode(client.raw("GET", path))
+    except ApiError as err:
+        if err.status == 404:
+            return []
+        raise
+    items: list[dict[str, Any]] = listed.get("items") or []
+    return items
+
+
+def _delete(client: KubeClient, path: str) -> None:
+    try:
+        client.raw("DELETE", path)
+    except ApiError as err:
+        # A webhook may refuse because its server is down: the node ends the Pod then.
+        if err.status not in (404, 409) and not 500 <= err.status < 600:
+            raise
+
+
+def _stop_supervisor(instance: Instance, progress: Progress) -> None:
+    process = supervisor_of(instance)
+    if process is not None:
+        try:
+            process.signal(signal.SIGTERM)
+            if not process.wait(_SUPERVISOR_S):
+                process.signal(signal.SIGKILL)
+                process.wait(5.0)
+        except ProcessGone:
+            pass
+        progress.step("stopped the components")
+    stop_processes(ProcessBook(instance.run_dir / "pids").living())
+    for record in (instance.run_dir / "pids").glob("*.pid"):
+        record.unlink(missing_ok=True)
+
+
+def _clean_nodes(instance: Instance, progress: Progress) -> None:
+    """Ends what is left of Pods, node by node, in the node's own network namespace."""
+    for each in instance.nodes:
+        if not instance.node_dir(each.name).exists():
+            continue
+        command = components.node_purge(instance, each, in_netns=Path(each.netns_path).exists())
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_NODE_S, check=False)
+        except subprocess.TimeoutExpired as err:
+            raise UpError(f"{each.name} could not be cleaned within {_NODE_S:.0f} s") from err
+        if done.returncode != 0:
+            raise UpError(f"{each.name} could not be cleaned: {done.stderr.strip()[-2000:]}")
+        progress.step(f"cleaned {each.name}")
+
+
+def _remove_cgroups(instance: Instance, root: Path = Path("/sys/fs/cgroup")) -> None:
+    """The instance's own group in every hierarchy; its nodes have emptied it."""
+    for path in (*root.glob(f"virtpod-{instance.name}"), *root.glob(f"*/virtpod-{instance.name}")):
+        for directory in sorted((each for each in path.rglob("*") if each.is_dir()), reverse=True):
+            _rmdir(directory)
+        _rmdir(path)
+    for path in (*root.glob("virtpod-oneshot"), *root.glob("*/virtpod-oneshot")):
+        with suppress(OSError):  # Another instance may be probing right now.
+            path.rmdir()
+
+
+def _rmdir(path: Path) -> None:
+    try:
+        path.rmdir()
+    except OSError as err:
+        raise UpError(f"the cgroup {path} could not be removed: {err.strerror}") from err
+
+
+def _purge(directory: Path, mounts: Callable[[], str] = lambda: Path("/proc/self/mounts").read_text()) -> None:
+    """Never through a mount: what is mounted below may be somebody's data."""
+    below = [line.split()[1] for line in mounts().splitlines() if line.split()[1].startswith(f"{directory}/")]
+    if below:
+        raise UpError(f"{directory} still has mounts ({', '.join(below[:3])}); run `virt-local down` again")
+    shutil.rmtree(directory)

@@ -1,0 +1,137 @@
+"""`virt-local` as a whole, with real processes, namespaces and Pods, but without Virtpod's own components."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from .rig import Rig, eventually
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture(scope="module")
+def rig() -> Iterator[Rig]:
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    made = Rig("lfn", 222, nodes=2)
+    try:
+        done = made.up()
+        assert done.returncode == 0, done.stderr
+        yield made
+    finally:
+        done = made.local("down", "--purge", "--grace", "10")
+        left = made.leftovers()
+        shutil.rmtree(made.data, ignore_errors=True)
+    assert done.returncode == 0, done.stderr
+    assert left == []
+
+
+def test_everything_is_ready(rig: Rig) -> None:
+    status = rig.status()
+    assert status["ready"]
+    assert sorted(rig.pids()) == ["apiserver", "controllers", "node@node1", "node@node2"]
+    assert rig.kubectl("get", "nodes", "-o", "jsonpath={.items[*].metadata.name}") == "node1 node2"
+    assert rig.local("status", "--quiet").returncode == 0
+    assert rig.local("kubeconfig").stdout.strip() == rig.env["KUBECONFIG"]
+
+
+def test_a_second_up_says_so(rig: Rig) -> None:
+    done = rig.up()
+    assert done.returncode == 3
+    assert "already running" in done.stderr
+    assert "virt-local down" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_pods_spread_over_the_nodes_and_reach_each_other(rig: Rig) -> None:
+    serve = "exec python3 -m http.server 8000 --bind ::"
+    rig.run_pod("one", serve)
+    rig.run_pod("two", serve)
+    nodes = rig.kubectl("get", "pods", "one", "two", "-o", "jsonpath={.items[*].spec.nodeName}").split()
+    assert sorted(nodes) == ["node1", "node2"]
+    address = rig.kubectl("get", "pod", "two", "-o", "jsonpath={.status.podIP}")
+    fetch = f"import urllib.request as u; print(u.urlopen('http://{address}:8000', timeout=5).status)"
+    eventually(lambda: _fetches(rig, fetch))
+    with socket.create_connection((address, 8000), timeout=5):
+        pass
+
+
+def _fetches(rig: Rig, code: str) -> bool:
+    try:
+        return rig.kubectl("exec", "one", "--", "python3", "-c", code).strip() == "200"
+    except AssertionError:
+        return False
+
+
+def test_a_killed_component_comes_back_and_pods_stay(rig: Rig) -> None:
+    rig.run_pod("steady", "echo started; exec sleep 600")
+    before = rig.pids()
+    for component in ("apiserver", "controllers", "node@node1", "node@node2"):
+        os.kill(before[component], signal.SIGKILL)
+    eventually(lambda: all(pid and pid != before[name] for name, pid in rig.pids().items()))
+    eventually(lambda: rig.status()["ready"])
+    restarts = {row["name"]: row["restarts"] for row in rig.status()["components"]}
+    assert restarts == dict.fromkeys(before, 1)
+    assert rig.kubectl("logs", "steady").splitlines() == ["started"]
+
+
+def test_a_new_supervisor_takes_over_from_a_killed_one(rig: Rig) -> None:
+    """The Pod neither restarts nor notices; the old components are gone."""
+    rig.run_pod("survivor", "echo $$; while :; do sleep 0.2; done")
+    before = rig.pids()
+    os.kill(rig.supervisor(), signal.SIGKILL)
+    eventually(lambda: not rig.status()["running"])
+    assert rig.local("status").returncode == 1
+    done = rig.up()
+    assert done.returncode == 0, done.stderr
+    assert "taking over" in done.stderr
+    assert not set(before.values()) & set(rig.pids().values())
+    restarts = rig.kubectl("get", "pod", "survivor", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+    assert restarts == "0"
+    assert len(rig.kubectl("logs", "survivor").splitlines()) == 1
+
+
+def test_logs_by_component(rig: Rig) -> None:
+    assert "serving" in rig.local("logs", "apiserver").stdout
+    done = rig.local("logs", "node")
+    assert done.returncode == 2
+    assert "node@node1, node@node2" in done.stderr
+
+
+def test_a_taken_port_is_said() -> None:
+    made = Rig("lfp", 223)
+    try:
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", made.port))
+            taken.listen()
+            done = made.up()
+        assert done.returncode == 2
+        assert f"Port {made.port}" in done.stderr
+        assert "--port" in done.stderr
+        assert made.leftovers() == []
+    finally:
+        shutil.rmtree(made.data, ignore_errors=True)
+
+
+def test_down_after_a_crash_of_everything_cleans_too() -> None:
+    made = Rig("lfc", 224)
+    try:
+        assert made.up().returncode == 0
+        made.run_pod("p", "exec sleep 600")
+        os.kill(made.supervisor(), signal.SIGKILL)
+        for pid in made.pids().values():
+            os.kill(pid, signal.SIGKILL)
+        done = made.local("down", "--purge")
+        assert done.returncode == 0, done.stderr
+        assert made.leftovers() == []
+        assert not made.data.exists()
+        assert made.local("down").returncode == 0, "down is idempotent"
+    finally:
+        made.local("down", "--purge")
+        shutil.rmtree(made.data, ignore_errors=True)
