@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import signal
+import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FIRST_LINE = b"virtpod guest"
 QEMU = "/usr/bin/qemu-system-x86_64"
@@ -41,6 +42,22 @@ def wait_for_line(log: Path, since: float, timeout_s: float = 60) -> float:
     return time.monotonic() - since
 
 
+def wait_until_running(monitor: Path, timeout_s: float = 10) -> None:
+    """Asks QEMU's monitor until it says that the processor runs."""
+    deadline = time.monotonic() + timeout_s
+    with socket.socket(socket.AF_UNIX) as sock:
+        while sock.connect_ex(str(monitor)) != 0:
+            if time.monotonic() > deadline:
+                raise TimeoutError("QEMU opens no monitor")
+            time.sleep(0.002)
+        sock.settimeout(timeout_s)
+        lines = sock.makefile()
+        lines.readline()
+        sock.sendall(b'{"execute": "qmp_capabilities"}\n{"execute": "query-status"}\n')
+        while '"running": true' not in lines.readline():
+            pass
+
+
 def raw_qemu(boot: Boot) -> Start:
     """`qemu-system-x86_64` by hand, with the machine that we make."""
     with tempfile.TemporaryDirectory() as folder:
@@ -54,8 +71,7 @@ def raw_qemu(boot: Boot) -> Start:
             ]
         )  # fmt: skip
         try:
-            while not monitor.exists():
-                time.sleep(0.002)
+            wait_until_running(monitor)
             return Start(time.monotonic() - start, wait_for_line(log, start))
         finally:
             process.kill()
@@ -64,54 +80,69 @@ def raw_qemu(boot: Boot) -> Start:
 
 DOMAIN = """<domain type='qemu'><name>bench</name><memory unit='MiB'>128</memory><vcpu>1</vcpu>
 <os><type machine='q35'>hvm</type><kernel>{kernel}</kernel><initrd>{initrd}</initrd><cmdline>{args}</cmdline></os>
-<features><acpi/></features><cpu mode='custom'><model>max</model></cpu>
+<features><acpi/></features><cpu mode='maximum'/>
 <devices><emulator>{qemu}</emulator><serial type='file'><source path='{log}'/></serial>
 <memballoon model='none'/></devices>
 </domain>"""
 
 
+NOBODY = 65534
+QEMU_CONF = """security_driver="none"
+cgroup_controllers=[]
+namespaces=[]
+remember_owner=0
+stdio_handler="file"
+"""
+
+
 class Libvirt:
-    """A private libvirt daemon with a warm capability cache."""
+    """A private libvirt daemon of an ordinary user with a warm capability cache, as each launcher has one."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="bench-libvirt-"))
-        self.uri = f"qemu:///embed?root={self._folder}"
-        (self._folder / "etc").mkdir()
-        conf = 'security_driver="none"\ncgroup_controllers=[]\nnamespaces=[]\nremember_owner=0\n'
-        conf += 'stdio_handler="file"\nuser="root"\ngroup="root"\n'
-        (self._folder / "etc" / "qemu.conf").write_text(conf)
+        self._folder = Path(tempfile.mkdtemp(prefix="bench-libvirt-", dir="/var/tmp"))
+        for name in ("config/libvirt", "cache", "data", "run"):
+            (self._folder / name).mkdir(parents=True)
+        (self._folder / "config/libvirt/qemu.conf").write_text(QEMU_CONF)
+        conf = self._folder / "libvirtd.conf"
+        conf.write_text(f'unix_sock_dir="{self._folder}/run"\nauth_unix_rw="none"\n')
+        for path in [self._folder, *self._folder.rglob("*")]:
+            os.chown(path, NOBODY, NOBODY)
+        env = {"PATH": os.environ["PATH"], "HOME": str(self._folder), "XDG_RUNTIME_DIR": str(self._folder / "run")}
+        env |= {f"XDG_{kind.upper()}_HOME": str(self._folder / kind) for kind in ("config", "cache", "data")}
+        self._daemon = subprocess.Popen(
+            ["/usr/sbin/libvirtd", "-f", str(conf)],
+            env=env, user=NOBODY, group=NOBODY, extra_groups=[], stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._connection = self._connect()
+        self._connection.getDomainCapabilities()
+
+    def _connect(self) -> Any:
+        import libvirt
+
+        libvirt.registerErrorHandler(lambda *_: None, None)
+        deadline = time.monotonic() + 15
+        while True:
+            try:
+                return libvirt.open(f"qemu+unix:///session?socket={self._folder}/run/libvirt-sock")
+            except libvirt.libvirtError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
 
     def start(self, boot: Boot) -> Start:
         log = self._folder / f"serial-{time.monotonic_ns()}.log"
         xml = DOMAIN.format(kernel=boot.kernel, initrd=boot.initrd, args=boot.args, qemu=QEMU, log=log)
-        script = self._folder / "domain.xml"
-        script.write_text(xml)
-        code = (
-            "import libvirt,sys,time,threading\n"
-            "libvirt.virEventRegisterDefaultImpl()\n"
-            "def loop():\n  while True: libvirt.virEventRunDefaultImpl()\n"
-            "threading.Thread(target=loop,daemon=True).start()\n"
-            f"c=libvirt.open({self.uri!r})\nc.getDomainCapabilities()\n"
-            "xml=open(sys.argv[1]).read()\nt=time.monotonic()\nd=c.createXML(xml)\n"
-            "print(t, time.monotonic(), flush=True)\n"
-            "sys.stdin.readline()\nd.destroy()\n"
-        )
-        import sys
-
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout
-        assert process.stdin
+        begun = time.monotonic()
+        domain = self._connection.createXML(xml)
         try:
-            begun, running = map(float, process.stdout.readline().split())
-            return Start(running - begun, wait_for_line(log, begun))
+            return Start(time.monotonic() - begun, wait_for_line(log, begun))
         finally:
-            process.stdin.write("\n")
-            process.stdin.close()
-            process.wait(timeout=30)
+            domain.destroy()
 
     def close(self) -> None:
+        self._connection.close()
+        self._daemon.terminate()
+        self._daemon.wait(timeout=10)
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -130,8 +161,3 @@ def pss_kib(pid: int) -> int:
         if line.startswith("Pss:"):
             return int(line.split()[1])
     return 0
-
-
-def kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
