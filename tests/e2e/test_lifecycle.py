@@ -89,6 +89,17 @@ def test_kubectl_speaks_to_it(space: Space) -> None:
     assert "pod/" in space.kubectl("get", "all")
 
 
+def test_the_same_manifest_may_be_applied_again(space: Space) -> None:
+    """`kubectl apply` of an unchanged file changes nothing; of a changed one is refused with the way out."""
+    space.boot(vmi("again"))
+    spec = space.vmi("again")["spec"]
+    space.apply(vmi("again"))
+    assert space.vmi("again")["spec"] == spec
+    changed = vmi("again")
+    changed["spec"]["domain"]["memory"]["guest"] = "256Mi"
+    assert "delete it and create it anew" in space.refuse(changed)
+
+
 def test_explain_tells_the_timeline(space: Space) -> None:
     """Each handoff with its owner and duration, and one sentence."""
     space.boot(kernel_boot("told"))

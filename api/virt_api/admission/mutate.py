@@ -46,12 +46,18 @@ class VMIMutator:
         ]
 
     def update(self, new: dict[str, Any], old: dict[str, Any], user: str) -> PatchOps:
-        """A user's change of the status is quietly undone, so that `kubectl replace` and `edit` still work."""
-        if user in self._trusted or new.get("status") == old.get("status"):
+        if user in self._trusted:
             return []
-        if "status" not in old:
-            return [{"op": "remove", "path": "/status"}]
-        return [{"op": "add", "path": "/status", "value": old["status"]}]
+        return self._keep_spec(new, old) + _keep_status(new, old)
+
+    def _keep_spec(self, new: dict[str, Any], old: dict[str, Any]) -> PatchOps:
+        """The same manifest applied once more is no change: kubectl sends its lists without the defaults in them."""
+        if new.get("spec") == old.get("spec") or not old.get("spec"):
+            return []
+        spec = read_spec(new)
+        apply_defaults(spec, self._config)
+        same = to_plain(spec) == old["spec"]
+        return [{"op": "add", "path": "/spec", "value": old["spec"]}] if same else []
 
     def _status(self, spec: VirtualMachineInstanceSpec) -> VirtualMachineInstanceStatus:
         now = self._clock.now()
@@ -70,6 +76,15 @@ class VMIMutator:
             else None,
             memory=MemoryStatus(guest_at_boot=guest, guest_current=guest, guest_requested=guest) if guest else None,
         )
+
+
+def _keep_status(new: dict[str, Any], old: dict[str, Any]) -> PatchOps:
+    """A user's change of the status is quietly undone, so that `kubectl replace` and `edit` still work."""
+    if new.get("status") == old.get("status"):
+        return []
+    if "status" not in old:
+        return [{"op": "remove", "path": "/status"}]
+    return [{"op": "add", "path": "/status", "value": old["status"]}]
 
 
 def _metadata(document: dict[str, Any], spec: VirtualMachineInstanceSpec) -> dict[str, Any]:

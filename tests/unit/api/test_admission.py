@@ -172,6 +172,21 @@ def test_a_users_change_of_the_status_is_undone() -> None:
     assert "status" not in patched(new, review(MUTATOR, new, old=bare, user="alice"))
 
 
+def test_the_same_manifest_applied_again_is_no_change() -> None:
+    """kubectl sends the lists as they stand in the file, without the defaults that the stored ones got."""
+    written = vmi()
+    old = create(copy.deepcopy(written)).admitted
+    new = copy.deepcopy(old)
+    for name in ("disks", "interfaces"):
+        if name in written["spec"]["domain"].get("devices", {}):
+            new["spec"]["domain"]["devices"][name] = written["spec"]["domain"]["devices"][name]
+    new["spec"]["volumes"] = written["spec"]["volumes"]
+    assert new["spec"] != old["spec"]
+    assert patched(new, review(MUTATOR, new, old=old, user="alice"))["spec"] == old["spec"]
+    new["spec"]["volumes"] = [{"name": "d0", "containerDisk": {"image": "another:v1"}}]
+    assert patched(new, review(MUTATOR, new, old=old, user="alice"))["spec"] != old["spec"]
+
+
 def test_a_service_account_of_the_same_name_elsewhere_is_not_ours() -> None:
     old = create(vmi()).admitted
     new = copy.deepcopy(old)
