@@ -88,8 +88,11 @@ def plan_host(host: Path, environment: Iterable[str]) -> HostPlan:
             links.append((inside, target))
         else:
             mounts.append((str(place), f"/{inside}"))
+    environment = list(environment)
     mounts += [(path, path) for path in environment]
-    links += [("var/run", "/run"), ("var/tmp", "/tmp")]
+    links.append(("var/run", "/run"))
+    if not any(_inside(path, ["/var/tmp"]) for path in environment):
+        links.append(("var/tmp", "/tmp"))
     return HostPlan(_EMPTY, tuple(links), tuple(mounts))
 
 
