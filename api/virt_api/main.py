@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable
 
 import click
@@ -71,7 +70,7 @@ def main(
     supervisor = Supervisor("virt-api")
     supervisor.on_stop(client.close)
     supervisor.thread("http", server.run)
-    sys.exit(supervisor.run())
+    supervisor.run_and_exit()
 
 
 def _builder(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 import threading
 
 import click
@@ -151,4 +150,4 @@ def main(
     supervisor.thread("health", health.run)
     supervisor.thread("leader", elector.run if elector is not None else work.run)
     log.info("started", server=connection.server, leader_elect=leader_elect, launcher_image=launcher_image)
-    sys.exit(supervisor.run())
+    supervisor.run_and_exit()

@@ -13,7 +13,7 @@ from virt_launcher.settings import parse
 
 def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(sys.argv[1:] if argv is None else argv)
-    configure("virt-launcher", settings.log_level)
+    configure("virt-launcher", settings.log_level, light=True)
     block_signals()
     leave_out_asyncio_grpc()
     from virt_core.runtime.supervisor import Supervisor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ def controllers(**flags: Any) -> None:
     from virt_local.controllers.process import Options, run
 
     logs.configure("virt-local-controllers")
-    sys.exit(run(Options(**flags)))
+    run(Options(**flags))
 
 
 @click.command(hidden=True)
@@ -76,7 +75,7 @@ def node(*, purge: bool, **flags: Any) -> None:
         return
     from virt_local.node.process import run
 
-    sys.exit(run(options))
+    run(options)
 
 
 COMMANDS: tuple[click.Command, ...] = (apiserver, controllers, node)

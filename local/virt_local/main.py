@@ -62,15 +62,24 @@ def up(
     detach: bool,
     no_components: bool,
 ) -> None:
-    """Start everything, and keep it running."""
+    """Start everything, and keep it running.
+
+    \b
+    Exit codes:
+      0  it is up (--detach), or it was stopped by Ctrl-C
+      1  the start failed; the end of the log that says why is shown
+      2  it cannot start here: no root, a program is missing, a port or the network is taken, a bad flag
+      3  it is already running
+    """
     from virt_core.runtime import logs
     from virt_local.up.daemon import detach as go_to_background
-    from virt_local.up.errors import UpError
+    from virt_local.up.errors import UpError, place_error
     from virt_local.up.instance import make_instance
     from virt_local.up.progress import Progress
     from virt_local.up.supervise import Up
 
     chosen = make_instance(instance or "vp", data_dir, port, nodes, network_cidr)
+    _need_root()
     product = not no_components
 
     def serve(progress: Progress, on_ready: Callable[[], None]) -> None:
@@ -86,6 +95,19 @@ def up(
     except UpError as err:
         _show_log(chosen, err)
         raise
+    except OSError as err:
+        raise place_error(err) from err
+
+
+def _need_root() -> None:
+    """Before anything is written, and before a background process could only say it in its log."""
+    from virt_local.up.errors import UpError
+    from virt_local.up.preflight import PreflightError, check_root
+
+    try:
+        check_root()
+    except PreflightError as err:
+        raise UpError(str(err), exit_code=2) from err
 
 
 def _emit(text: str) -> None:
@@ -156,16 +178,14 @@ def kubeconfig(*, instance: str | None, data_dir: str | None) -> None:
 def down(*, instance: str | None, data_dir: str | None, purge: bool, grace: float) -> None:
     """Stop everything: guests, Pods, components, networks."""
     from virt_local.up.down import take_down
-    from virt_local.up.errors import UpError
-    from virt_local.up.network import NetworkError
-    from virt_local.up.preflight import PreflightError, check_root
+    from virt_local.up.errors import NetworkError, UpError
     from virt_local.up.progress import Progress
 
+    _need_root()
+    chosen = existing_instance(instance, data_dir)
     try:
-        check_root()
-        chosen = existing_instance(instance, data_dir)
         take_down(chosen, Progress(_emit), purge=purge, grace_s=grace)
-    except (PreflightError, NetworkError) as err:
+    except NetworkError as err:
         raise UpError(str(err), exit_code=2) from err
     _emit("virt-local is down.")
 

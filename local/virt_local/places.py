@@ -26,9 +26,13 @@ def place(function: F) -> F:
 
 def existing_instance(name: str | None, data_dir: str | None) -> Instance:
     """The instance as its last `up` made it; with its defaults when there was none."""
+    from virt_local.up.errors import place_error
     from virt_local.up.instance import DEFAULT_NAME, default_data_dir, make_instance
     from virt_local.up.state import load_instance
 
     directory = Path(data_dir or default_data_dir(name or DEFAULT_NAME)).absolute()
-    found = load_instance(directory)
+    try:
+        found = load_instance(directory)
+    except OSError as err:
+        raise place_error(err) from err
     return found[0] if found else make_instance(name or DEFAULT_NAME, str(directory))

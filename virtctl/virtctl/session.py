@@ -33,7 +33,7 @@ def session(settings: Settings) -> Iterator[Session]:
     if settings.verbose:
         from virt_core.runtime.logs import configure
 
-        configure("virtctl", level="debug")
+        configure("virtctl", level="debug", light=True)
     try:
         opened = Session(settings)
         try:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import inspect as types
 
 from virt_api.admission.causes import Cause, Refused, invalid, required
+from virt_core.apis.base import from_plain
 from virt_core.apis.quantity import QuantityError, canonical
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ def read(data: Any, cls: type[T], path: str) -> T:
     if causes:
         raise Refused(causes)
     try:
-        return msgspec.convert(fixed, cls)
+        return from_plain(fixed, cls)
     except msgspec.ValidationError as error:
         raise Refused([_mistyped(error, path)]) from error
 

@@ -153,6 +153,7 @@ REASON_STORAGE_NOT_MIGRATABLE = "NotMigratable"
 # status.reason of a failed VMI
 FAILED_GUEST_CRASHED = "GuestCrashed"
 FAILED_LAUNCHER = "LauncherFailed"
+FAILED_LAUNCHER_UNRESPONSIVE = "LauncherUnresponsive"
 FAILED_NETWORK_SETUP = "NetworkSetupFailed"
 FAILED_INVALID_SPEC = "InvalidSpec"
 FAILED_IMAGE_NOT_FOUND = "ImageNotFound"

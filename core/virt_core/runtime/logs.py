@@ -1,7 +1,9 @@
-"""Structured logs: pretty on a terminal (by structlog), one JSON object a line everywhere else.
+"""Structured logs: pretty on a terminal, one JSON object a line everywhere else.
 
-The loggers have structlog's call style, `log.bind(vmi=…).info("guest started", pid=…)`, but they are our own few lines:
-importing structlog costs 110 ms and 18 MiB, which each launcher would pay, and no container has a terminal for colours.
+`get_logger` gives a thin logger in structlog's call style, `log.bind(vmi=…).info("guest started", pid=…)`. It costs
+nothing at import; where its lines go is decided by `configure`: normally to structlog (virt_core.runtime.structured).
+With `light=True` they are written by the few lines below instead: importing structlog costs 60 to 110 ms and up to
+10 MiB, which virt-launcher would pay once for each VM and virtctl at each call. Both write the same keys.
 """
 
 from __future__ import annotations
@@ -17,15 +19,18 @@ from typing import Any
 import msgspec
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+TIME_FORMAT = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 Event = dict[str, Any]
 Renderer = Callable[[Event], str]
+#: Takes level, message and fields to the stream, unless the level is too low.
+Sink = Callable[[str, str, Event], None]
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
 _write_lock = threading.Lock()
 
 
-def _render_json(event: Event) -> str:
+def render_json(event: Event) -> str:
     try:
         return _encoder.encode(event).decode()
     except (TypeError, ValueError, msgspec.MsgspecError):
@@ -33,77 +38,38 @@ def _render_json(event: Event) -> str:
         return _encoder.encode({k: ascii(v) for k, v in event.items()}).decode()
 
 
-class _Settings:
-    """What `configure` last said; loggers read it at each call, so module-level loggers may be made before."""
-
-    component = ""
-    threshold = LEVELS["info"]
-    render: Renderer = staticmethod(_render_json)
-
-
-def _pretty_renderer() -> Renderer:
-    from structlog.dev import ConsoleRenderer
-
-    console = ConsoleRenderer(event_key="msg")
-
-    def render(event: Event) -> str:
-        event = dict(event)
-        event.pop("component", None)
-        # Time of day only: whoever watches a terminal knows the date.
-        event["timestamp"] = event["timestamp"][11:23]
-        return str(console(None, event["level"], event))
-
-    return render
-
-
-def configure(component: str, level: str = "info", json: bool | None = None) -> None:
+def configure(component: str, level: str = "info", json: bool | None = None, *, light: bool = False) -> None:
     """Sets up the logs of this process. `json=None`: JSON unless standard error is a terminal."""
     if level not in LEVELS:
         raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
-    _Settings.component = component
-    _Settings.threshold = LEVELS[level]
     as_json = not sys.stderr.isatty() if json is None else json
-    _Settings.render = staticmethod(_render_json if as_json else _pretty_renderer())
+    if light:
+        _Route.sink = staticmethod(LightSink(component, LEVELS[level], render_json if as_json else _render_text))
+    else:
+        from virt_core.runtime.structured import structlog_sink
+
+        _Route.sink = staticmethod(structlog_sink(component, LEVELS[level], as_json=as_json))
     root = logging.getLogger()
     root.handlers[:] = [_Bridge()]
-    root.setLevel(max(_Settings.threshold, logging.WARNING))
+    root.setLevel(max(LEVELS[level], logging.WARNING))
 
 
-class Logger:
-    __slots__ = ("_fields",)
+class LightSink:
+    """What structlog does for the services, for a process that can not afford it."""
 
-    def __init__(self, fields: Event) -> None:
-        self._fields = fields
+    def __init__(self, component: str, threshold: int, render: Renderer) -> None:
+        self._component = component
+        self._threshold = threshold
+        self._render = render
 
-    def bind(self, **fields: Any) -> Logger:
-        """A logger that adds these fields to every line."""
-        return Logger({**self._fields, **fields})
-
-    def debug(self, msg: str, **fields: Any) -> None:
-        self._emit("debug", msg, fields)
-
-    def info(self, msg: str, **fields: Any) -> None:
-        self._emit("info", msg, fields)
-
-    def warning(self, msg: str, **fields: Any) -> None:
-        self._emit("warning", msg, fields)
-
-    def error(self, msg: str, **fields: Any) -> None:
-        self._emit("error", msg, fields)
-
-    def exception(self, msg: str, **fields: Any) -> None:
-        """An error with the traceback of the exception that is being handled."""
-        self._emit("error", msg, {"exc_info": True, **fields})
-
-    def _emit(self, level: str, msg: str, fields: Event) -> None:
-        if LEVELS[level] < _Settings.threshold:
+    def __call__(self, level: str, msg: str, fields: Event) -> None:
+        if LEVELS[level] < self._threshold:
             return
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        event: Event = {"level": level, "timestamp": now, "component": _Settings.component, "msg": msg}
-        event.update(self._fields)
-        event.update(fields)
+        now = datetime.now(UTC).strftime(TIME_FORMAT)
+        head: Event = {"level": level, "timestamp": now, "component": self._component, "msg": msg}
+        event = {**head, **fields, **head}
         _add_exception(event)
-        line = _Settings.render(event) + "\n"
+        line = self._render(event) + "\n"
         with _write_lock:
             sys.stderr.write(line)
             sys.stderr.flush()
@@ -119,6 +85,49 @@ def _add_exception(event: Event) -> None:
         event["exception"] = "".join(traceback.format_exception(exc_info)).rstrip()
 
 
+def _render_text(event: Event) -> str:
+    """For a terminal, without colours: time of day, level, message, fields."""
+    rest = dict(event)
+    del rest["component"]
+    level, timestamp, msg = rest.pop("level"), rest.pop("timestamp"), rest.pop("msg")
+    exception = rest.pop("exception", "")
+    fields = "".join(f" {key}={value}" for key, value in rest.items())
+    return f"{timestamp[11:23]} {level:<7} {msg}{fields}" + (f"\n{exception}" if exception else "")
+
+
+class _Route:
+    """Where lines go. Loggers look here at each call, so module-level loggers may be made before `configure`."""
+
+    sink: Sink = staticmethod(LightSink("", LEVELS["info"], render_json))
+
+
+class Logger:
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: Event) -> None:
+        self._fields = fields
+
+    def bind(self, **fields: Any) -> Logger:
+        """A logger that adds these fields to every line."""
+        return Logger({**self._fields, **fields})
+
+    def debug(self, msg: str, **fields: Any) -> None:
+        _Route.sink("debug", msg, {**self._fields, **fields})
+
+    def info(self, msg: str, **fields: Any) -> None:
+        _Route.sink("info", msg, {**self._fields, **fields})
+
+    def warning(self, msg: str, **fields: Any) -> None:
+        _Route.sink("warning", msg, {**self._fields, **fields})
+
+    def error(self, msg: str, **fields: Any) -> None:
+        _Route.sink("error", msg, {**self._fields, **fields})
+
+    def exception(self, msg: str, **fields: Any) -> None:
+        """An error with the traceback of the exception that is being handled."""
+        _Route.sink("error", msg, {"exc_info": True, **self._fields, **fields})
+
+
 def get_logger(name: str = "", **fields: Any) -> Logger:
     """`get_logger(__name__)` at the top of a module."""
     return Logger({"logger": name, **fields} if name else fields)
@@ -129,4 +138,7 @@ class _Bridge(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         level = next((name for name, number in reversed(LEVELS.items()) if record.levelno >= number), "debug")
-        Logger({"logger": record.name})._emit(level, record.getMessage(), {"exc_info": record.exc_info})
+        fields: Event = {"logger": record.name}
+        if record.exc_info and record.exc_info[1] is not None:
+            fields["exc_info"] = record.exc_info
+        _Route.sink(level, record.getMessage(), fields)

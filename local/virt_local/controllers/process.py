@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from virt_core.apis.coordination import Lease
 from virt_core.apis.nodes import Node
@@ -34,7 +34,7 @@ class Options:
     ready_file: Path | None = None
 
 
-def run(options: Options) -> int:
+def run(options: Options) -> NoReturn:
     supervisor = Supervisor("controllers")
     client = KubeClient(load_connection(options.kubeconfig), "virt-local-controllers")
     informers, controllers = build(client, supervisor, options)
@@ -44,7 +44,7 @@ def run(options: Options) -> int:
         supervisor.thread(controller.name, controller.run)
     supervisor.thread("ready", lambda stop: _announce(stop, informers, options.ready_file), may_end=True)
     supervisor.on_stop(client.close)
-    return supervisor.run()
+    supervisor.run_and_exit()
 
 
 def build(

@@ -9,7 +9,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from virt_core.runtime.clock import Clock
-from virt_local.node.cni import Cni, CniSettings, ensure_bridge
+from virt_local.node.cni import Cni, CniSettings, pod_bridge
 from virt_local.node.images.host import HOST_IMAGE, HostImage
 from virt_local.node.images.pull import pull
 from virt_local.node.images.service import ImageService
@@ -56,7 +56,7 @@ class NodeSettings:
 
     @property
     def bridge(self) -> str:
-        return f"{self.instance}-cni0"
+        return pod_bridge(self.instance)
 
     @property
     def network(self) -> str:
@@ -110,12 +110,11 @@ def assemble(
     events: Events,
     clock: Clock,
 ) -> Runtime:
-    """Ready to run: directories and bridge are there, nothing has been started."""
+    """Ready to run: the directories are there, nothing has been started."""
     if set(str(settings.root)) & set(",:\\"):
         raise SetupError(f"the data directory {settings.root} must not contain a comma, a colon or a backslash")
     layout = NodeLayout(settings.root)
     layout.make()
-    ensure_bridge(settings.bridge)
     work, pulls = ThreadPoolExecutor(24, "node-work"), ThreadPoolExecutor(3, "node-pull")
     store, cni = ImageStore(settings.image_store), cni_of(settings)
     host = HostImage(settings.root / "host-image", [settings.root, settings.image_store, *settings.protected])

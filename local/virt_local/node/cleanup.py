@@ -6,7 +6,7 @@ from virt_core.runtime.clock import SystemClock
 from virt_core.runtime.logs import get_logger
 from virt_local.node import kernel
 from virt_local.node.assemble import NodeSettings, cni_of, containers_of
-from virt_local.node.cni import NetworkError, remove_bridge
+from virt_local.node.cni import NetworkError
 from virt_local.node.layout import NodeLayout, remove_tree
 from virt_local.node.pods.adopt import Adopter
 from virt_local.node.pods.ending import Ender
@@ -35,5 +35,4 @@ def purge(settings: NodeSettings) -> list[str]:
     cgroups.remove_if_empty(settings.cgroup.rpartition("/")[0])
     kernel.unmount_below(layout.root)
     remove_tree(layout.root)
-    remove_bridge(settings.bridge)
     return ended

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from virt_core.apis.base import encode
+from virt_core.apis.base import decode, encode
 from virt_local.node.layout import write_atomic
 
 INTERFACE = "eth0"
@@ -71,7 +71,7 @@ class Cni:
         """Connects a namespace; returns its addresses, IPv4 first as configured. The result is kept for `delete`."""
         output = self._call("ADD", container_id, str(netns), self._config)
         write_atomic(cache, output)
-        result = msgspec.json.decode(output, type=_Result)
+        result = decode(output, _Result)
         return [entry.address.partition("/")[0] for entry in result.ips]
 
     def delete(self, container_id: str, netns: Path | None, cache: Path | None = None) -> None:
@@ -124,31 +124,17 @@ def find_plugin(name: str, directories: Sequence[str]) -> str:
 
 def _reason(stdout: bytes, stderr: bytes) -> str:
     try:
-        failure = msgspec.json.decode(stdout, type=_Failure)
+        failure = decode(stdout, _Failure)
     except msgspec.DecodeError:
         failure = _Failure()
     text = " ".join(part for part in (failure.msg, failure.details) if part)
     return text or stderr.decode(errors="replace").strip()[-500:] or "no reason given"
 
 
-def ensure_bridge(name: str) -> None:
-    """Makes the bridge before the first Pod does, with an address of its own: one that followed the lowest of its ports
-    would change when Pods come and go, and cut off guests that remember it."""
-    if not Path(f"/proc/sys/net/ipv4/conf/{name}").exists():
-        mac = "02:" + ":".join(hashlib.sha256(name.encode()).hexdigest()[i : i + 2] for i in range(0, 10, 2))
-        _ip("link", "add", "name", name, "address", mac, "type", "bridge")
-    accept_dad = Path(f"/proc/sys/net/ipv6/conf/{name}/accept_dad")
-    if accept_dad.exists():
-        accept_dad.write_text("0")
-    _ip("link", "set", name, "up")
+def pod_bridge(instance: str) -> str:
+    """The bridge that a node's Pods are plugged into, in the node's own namespace."""
+    return f"{instance}-cni0"
 
 
-def remove_bridge(name: str) -> None:
-    if Path(f"/proc/sys/net/ipv4/conf/{name}").exists():
-        _ip("link", "del", name)
-
-
-def _ip(*args: str) -> None:
-    done = subprocess.run(["ip", *args], capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
-    if done.returncode != 0:
-        raise NetworkError(f"ip {' '.join(args)}: {done.stderr.strip()}")
+def pod_bridge_mac(bridge: str) -> str:
+    return "02:" + ":".join(hashlib.sha256(bridge.encode()).hexdigest()[i : i + 2] for i in range(0, 10, 2))

@@ -24,7 +24,8 @@ from virt_local.node.oci.spec import render
 from virt_local.node.runtime import cgroups
 from virt_local.node.runtime.runc import Runc
 
-_CGROUP = "/virtpod-oneshot-"
+#: With the process id of who waits for it, so that `down` knows what a killed one left behind.
+CGROUP_PREFIX = "virtpod-oneshot-"
 _MAX_OUTPUT = 1 << 20
 
 
@@ -68,7 +69,7 @@ def run_host_container(
                 user=User(uid, gid),
                 env={"PATH": path_variable(), "HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
                 hostname="oneshot",
-                cgroup=_CGROUP + uuid.uuid4().hex,
+                cgroup=f"/{CGROUP_PREFIX}{os.getpid()}-{uuid.uuid4().hex}",
                 netns=None,
                 mounts=[_scratch(), *(_bind(mount) for mount in mounts)],
                 devices=[device for name in names if name in PATHS for device in devices_of(_container([], [name]))],

@@ -1,9 +1,12 @@
-"""The node agent as a process: `virt-local node`. Must be started in the node's network namespace, as root.
+"""The node agent as a process: `virt-local node`. Must be started in the node's network namespace, as root;
+`virt-local up` has made the namespace and the Pods' bridge in it.
 
 It can be killed at any moment: containers do not notice, and the next start finds them again.
 """
 
 from __future__ import annotations
+
+from typing import NoReturn
 
 from virt_core import __version__
 from virt_core.kube.client import KubeClient
@@ -26,8 +29,8 @@ log = get_logger(__name__)
 KUBERNETES_VERSION = "v1.36.0"
 
 
-def run(options: NodeOptions) -> int:
-    """Works until SIGTERM or SIGINT; returns the exit code. Raises SetupError when the machine lacks something."""
+def run(options: NodeOptions) -> NoReturn:
+    """Works until SIGTERM or SIGINT, then ends the process. Raises SetupError when the machine lacks something."""
     clock = SystemClock()
     options.root.mkdir(parents=True, exist_ok=True)
     machine = read_machine(options.root)
@@ -42,7 +45,7 @@ def run(options: NodeOptions) -> int:
     _add_server(supervisor, runtime, pods, options, clock)
     supervisor.on_stop(runtime.close)
     supervisor.on_stop(runtime.manager.wake)
-    return supervisor.run()
+    supervisor.run_and_exit()
 
 
 def _add_threads(

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from virt_core.apis.base import Struct
+from virt_core.apis.base import Struct, decode
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import resource_by_kind
 from virt_core.kube.client import KubeClient
@@ -40,7 +40,7 @@ def apply_one(client: KubeClient, obj: Object) -> bool:
     collection = resource.path(metadata.get("namespace", ""))
     path = f"{collection}/{metadata['name']}"
     try:
-        found = msgspec.json.decode(client.raw("GET", path), type=_Peek)
+        found = decode(client.raw("GET", path), _Peek)
     except NotFound:
         try:
             client.raw("POST", collection, body=msgspec.json.encode(obj))

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from virt_local.up.forwarding import has_ipv6
 from virt_local.up.instance import Instance, Node
 from virt_local.up.material import NAMESPACE, Material, handler_tls_dir, node_tls_dir
 from virt_local.up.processes import Component
@@ -82,7 +83,7 @@ def _node_place(instance: Instance, each: Node) -> dict[str, object]:
         "data-dir": instance.data_dir,
         "address": each.address,
         "pod-cidr": each.pod_cidr,
-        "pod-cidr-v6": each.pod_cidr_v6,
+        "pod-cidr-v6": each.pod_cidr_v6 if has_ipv6() else "",
     }
 
 

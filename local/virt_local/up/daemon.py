@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from select import select
 
-from virt_local.up.errors import UpError
+from virt_local.up.errors import UpError, place_error
 from virt_local.up.processes import open_log
 from virt_local.up.progress import Progress
 
@@ -46,15 +46,18 @@ def _become_daemon() -> None:
 def _serve(serve: Serve, log_file: Path, write_end: int) -> None:
     """Runs in the background process and never returns."""
     code = 1
+    pipe = _Pipe(write_end)
     try:
-        _redirect(log_file)
-        pipe = _Pipe(write_end)
         try:
+            _redirect(log_file)
             serve(Progress(pipe.line), lambda: pipe.finish(_READY))
             code = 0
         except UpError as err:
             code = err.exit_code
             pipe.finish(f"{_FAILED} {err.exit_code} {err.log or '-'} {err}")
+        except OSError as err:
+            pipe.finish(f"{_FAILED} 2 - {place_error(err)}")
+            raise
         except BaseException as err:
             pipe.finish(f"{_FAILED} 1 - {type(err).__name__}: {err}")
             raise

@@ -11,7 +11,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import ConnectError, load_connection
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.procs import ProcessGone
+from virt_local.node.oneshot import CGROUP_PREFIX
 from virt_local.up import components, network, readiness
 from virt_local.up.errors import UpError
 from virt_local.up.instance import Instance
@@ -43,6 +43,8 @@ def take_down(instance: Instance, progress: Progress, *, purge: bool, grace_s: f
     removed = network.tear_down(instance)
     if removed:
         progress.step(f"removed {', '.join(removed)}")
+    if left_on := network.release_forwarding():
+        progress.step(left_on)
     _remove_cgroups(instance)
     if purge and instance.data_dir.exists():
         _purge(instance.data_dir)
@@ -162,9 +164,10 @@ def _remove_cgroups(instance: Instance, root: Path = Path("/sys/fs/cgroup")) -> 
         for directory in sorted((each for each in path.rglob("*") if each.is_dir()), reverse=True):
             _rmdir(directory)
         _rmdir(path)
-    for path in (*root.glob("virtpod-oneshot"), *root.glob("*/virtpod-oneshot")):
-        with suppress(OSError):  # Another instance may be probing right now.
-            path.rmdir()
+    for path in (*root.glob(f"{CGROUP_PREFIX}*"), *root.glob(f"*/{CGROUP_PREFIX}*")):
+        owner = path.name.removeprefix(CGROUP_PREFIX).partition("-")[0]
+        if owner.isdigit() and not Path("/proc", owner).exists():  # Another instance may be probing right now.
+            _rmdir(path)
 
 
 def _rmdir(path: Path) -> None:

@@ -1,40 +1,28 @@
 """The network of an instance: a host bridge, one network namespace per node, routes between them, NAT to the outside.
 
-Read what is there, plan what is missing, apply it with iproute2 and nft. Running Pods sit in these namespaces, so a
-second run changes nothing that is already right.
+What should stand is a value (a layout for the host, one for each node); `links` makes what is missing of it. Running
+Pods sit in these namespaces, so a second run changes nothing that is already right.
 """
 
 from __future__ import annotations
 
 import json
 import subprocess
-from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
+from virt_local.node.cni import pod_bridge, pod_bridge_mac
+from virt_local.up import forwarding, links
+from virt_local.up.errors import NetworkError
+from virt_local.up.forwarding import Switches
 from virt_local.up.instance import Instance, Node
+from virt_local.up.links import Address, Bridge, Layout, Route, Veth
 
 _DEADLINE_S = 20.0
+_INSIDE = "eth0"
 
 
-class NetworkError(RuntimeError):
-    """A network command failed; the text names it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """The links of the host and the named network namespaces."""
-
-    links: frozenset[str] = frozenset()
-    namespaces: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Lines for `ip -batch`: on the host, and inside each namespace; and the nft script."""
-
-    host: list[str]
-    inside: dict[str, list[str]]
-    nft: str
+def network_v6(instance: Instance) -> str:
+    return f"fd00:10:{instance.network.network_address.packed[1]}::/48"
 
 
 def bridge_address_v6(instance: Instance) -> str:
@@ -45,91 +33,61 @@ def node_address_v6(instance: Instance, node: Node) -> str:
     return f"fd00:10:{instance.network.network_address.packed[1]}::{10 + node.index}"
 
 
-def plan_network(instance: Instance, observed: Observed) -> Plan:
-    """What to run so that the network stands, given what stands already."""
-    host = _bridge_lines(instance, observed)
-    inside: dict[str, list[str]] = {}
-    for node in instance.nodes:
-        host += _join_lines(instance, node, observed)
-        inside[node.netns] = _inside_lines(instance, node)
-    host += _host_routes(instance)
-    return Plan(host, inside, nft_script(instance))
-
-
-def _bridge_lines(instance: Instance, observed: Observed) -> list[str]:
+def host_layout(instance: Instance, *, ipv6: bool = True) -> Layout:
     bridge = instance.bridge
-    lines = [] if bridge in observed.links else [f"link add name {bridge} type bridge"]
-    return [
-        *lines,
-        f"addr replace {instance.bridge_address}/{instance.bridge_prefix} dev {bridge}",
-        f"addr replace {bridge_address_v6(instance)}/64 dev {bridge} nodad",
-        f"link set {bridge} up",
-    ]
+    addresses = [Address(bridge, f"{instance.bridge_address}/{instance.bridge_prefix}")]
+    addresses += [Address(bridge, f"{bridge_address_v6(instance)}/64")] if ipv6 else []
+    return Layout(
+        bridges=(Bridge(bridge),),
+        veths=tuple(Veth(node.veth, _INSIDE, node.netns, bridge) for node in instance.nodes),
+        addresses=tuple(addresses),
+        up=(bridge,),
+        routes=tuple(route for node in instance.nodes for route in _pod_routes(instance, node, bridge, ipv6)),
+    )
 
 
-def _join_lines(instance: Instance, node: Node, observed: Observed) -> list[str]:
-    """A veth pair from the bridge into the node. A pair goes with its namespace, so the name tells enough."""
-    if node.veth in observed.links and node.netns in observed.namespaces:
-        return [f"link set {node.veth} master {instance.bridge} up"]
-    lines = [f"link del {node.veth}"] if node.veth in observed.links else []
-    return [
-        *lines,
-        f"link add name {node.veth} type veth peer name eth0 netns {node.netns}",
-        f"link set {node.veth} master {instance.bridge} up",
-    ]
-
-
-def _inside_lines(instance: Instance, node: Node) -> list[str]:
-    lines = [
-        "link set lo up",
-        f"addr replace {node.address}/{instance.bridge_prefix} dev eth0",
-        f"addr replace {node_address_v6(instance, node)}/64 dev eth0 nodad",
-        "link set eth0 up",
-        f"route replace default via {instance.bridge_address} dev eth0",
-        f"route replace ::/0 via {bridge_address_v6(instance)} dev eth0",
-    ]
+def node_layout(instance: Instance, node: Node, *, ipv6: bool = True) -> Layout:
+    """The bridge for the Pods is made before the first Pod, with an address of its own: one that followed the lowest of
+    its ports would change when Pods come and go, and cut off guests that remember it."""
+    pods = pod_bridge(instance.name)
+    addresses = [Address(_INSIDE, f"{node.address}/{instance.bridge_prefix}")]
+    routes = [Route("0.0.0.0/0", instance.bridge_address, _INSIDE)]
+    if ipv6:
+        addresses.append(Address(_INSIDE, f"{node_address_v6(instance, node)}/64"))
+        routes.append(Route("::/0", bridge_address_v6(instance), _INSIDE))
     for other in instance.nodes:
         if other.name != node.name:
-            lines += _pod_routes(instance, other, "eth0")
-    return lines
+            routes += _pod_routes(instance, other, _INSIDE, ipv6)
+    bridge = Bridge(pods, pod_bridge_mac(pods))
+    return Layout((bridge,), (), tuple(addresses), ("lo", _INSIDE, pods), tuple(routes))
 
 
-def _host_routes(instance: Instance) -> list[str]:
-    return [line for node in instance.nodes for line in _pod_routes(instance, node, instance.bridge)]
+def _pod_routes(instance: Instance, node: Node, device: str, ipv6: bool) -> list[Route]:
+    found = [Route(node.pod_cidr, node.address, device)]
+    return [*found, Route(node.pod_cidr_v6, node_address_v6(instance, node), device)] if ipv6 else found
 
 
-def _pod_routes(instance: Instance, node: Node, device: str) -> list[str]:
-    return [
-        f"route replace {node.pod_cidr} via {node.address} dev {device}",
-        f"route replace {node.pod_cidr_v6} via {node_address_v6(instance, node)} dev {device}",
-    ]
-
-
-def nft_script(instance: Instance) -> str:
+def nft_script(instance: Instance, *, ipv6: bool = True) -> str:
     """NAT for what leaves the machine. `add`, then `delete`: an older table is replaced in one transaction."""
-    table, network, bridge = instance.nft_table, instance.network, instance.bridge
-    return f"""add table ip {table}
-delete table ip {table}
-table ip {table} {{
+    script = _nat("ip", instance.nft_table, str(instance.network), instance.bridge)
+    return script + (_nat("ip6", instance.nft_table, network_v6(instance), instance.bridge) if ipv6 else "")
+
+
+def _nat(family: str, table: str, network: str, bridge: str) -> str:
+    return f"""add table {family} {table}
+delete table {family} {table}
+table {family} {table} {{
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
-    ip saddr {network} ip daddr != {network} oifname != "{bridge}" masquerade
+    {family} saddr {network} {family} daddr != {network} oifname != "{bridge}" masquerade
   }}
 }}
 """
 
 
-def observe() -> Observed:
-    links = json.loads(_run(["ip", "-j", "link", "show"]) or "[]")
-    names = Path("/run/netns")
-    namespaces = {path.name for path in names.iterdir()} if names.is_dir() else set()
-    return Observed(frozenset(link["ifname"] for link in links), frozenset(namespaces))
-
-
 def routes() -> list[tuple[str, str]]:
-    """(interface, destination) of every IPv4 route."""
-    found = json.loads(_run(["ip", "-j", "-4", "route", "show"]) or "[]")
-    return [(route.get("dev", ""), route.get("dst", "")) for route in found]
+    """(interface, destination) of every IPv4 route but the default one."""
+    return links.routes()
 
 
 def forward_policy() -> str:
@@ -144,69 +102,50 @@ def forward_policy() -> str:
 
 
 def set_up(instance: Instance) -> None:
+    ipv6 = forwarding.has_ipv6()
     for node in instance.nodes:
-        _ensure_namespace(node)
-    plan = plan_network(instance, observe())
-    _batch(["ip", "-batch", "-"], plan.host)
-    for netns, lines in plan.inside.items():
-        _forwarding(f"/run/netns/{netns}")
-        _batch(["ip", "-n", netns, "-batch", "-"], lines)
-    _run(["nft", "-f", "-"], plan.nft)
-    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+        links.ensure_namespace(node.netns)
+    links.establish(host_layout(instance, ipv6=ipv6))
+    for node in instance.nodes:
+        links.in_namespace(node.netns, partial(_set_up_inside, node_layout(instance, node, ipv6=ipv6)))
+    _nft(["-f", "-"], nft_script(instance, ipv6=ipv6))
+    Switches().turn_on(instance.bridge)
+
+
+def _set_up_inside(layout: Layout) -> bool:
+    forwarding.turn_on_here()
+    links.establish(layout)
+    return True
 
 
 def tear_down(instance: Instance) -> list[str]:
     """Removes what set_up made, whatever is left of it, and says what it removed."""
-    observed, removed = observe(), []
-    prefix = f"{instance.name}-node"
-    for netns in sorted(name for name in observed.namespaces if name.startswith(prefix)):
-        _run(["ip", "netns", "del", netns])
+    removed = []
+    for netns in sorted(name for name in links.namespaces() if name.startswith(f"{instance.name}-node")):
+        links.remove_namespace(netns)
         removed.append(f"network namespace {netns}")
-    for link in sorted(_own_links(instance, observed.links)):
-        if _link_exists(link):
-            _run(["ip", "link", "del", link])
-            removed.append(f"link {link}")
-    if instance.nft_table in _run(["nft", "list", "tables", "ip"]).split():
-        _run(["nft", "delete", "table", "ip", instance.nft_table])
-        removed.append(f"nft table {instance.nft_table}")
+    removed += [f"link {name}" for name in sorted(_own_links(instance, links.names())) if links.remove(name)]
+    for family in ("ip", "ip6"):
+        if instance.nft_table in _nft(["list", "tables", family]).split():
+            _nft(["delete", "table", family, instance.nft_table])
+            removed.append(f"nft table {family} {instance.nft_table}")
     return removed
 
 
-def _own_links(instance: Instance, links: frozenset[str]) -> list[str]:
+def release_forwarding() -> str:
+    """After tear_down. Returns why forwarding stays on, or nothing."""
+    return Switches().put_back()
+
+
+def _own_links(instance: Instance, names: frozenset[str]) -> list[str]:
     veths = [
-        link for link in links if link.startswith(f"{instance.name}-n") and link[len(instance.name) + 2 :].isdigit()
+        name for name in names if name.startswith(f"{instance.name}-n") and name[len(instance.name) + 2 :].isdigit()
     ]
-    return [*veths, *([instance.bridge] if instance.bridge in links else [])]
+    return [*veths, *([instance.bridge] if instance.bridge in names else [])]
 
 
-def _link_exists(name: str) -> bool:
-    return Path(f"/sys/class/net/{name}").exists()
-
-
-def _ensure_namespace(node: Node) -> None:
-    """A name in /run/netns that is no mounted namespace is a left-over of a reboot: it is made anew."""
-    path = Path(node.netns_path)
-    if path.exists():
-        if _is_namespace(path):
-            return
-        path.unlink()
-    _run(["ip", "netns", "add", node.netns])
-
-
-def _is_namespace(path: Path) -> bool:
-    return any(line.split()[4] == str(path) for line in Path("/proc/self/mountinfo").read_text().splitlines())
-
-
-def _forwarding(netns_path: str) -> None:
-    script = "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding"
-    _run(["nsenter", f"--net={netns_path}", "sh", "-c", script])
-
-
-def _batch(command: list[str], lines: list[str]) -> None:
-    _run(command, "\n".join(lines) + "\n")
-
-
-def _run(command: list[str], text: str = "") -> str:
+def _nft(arguments: list[str], text: str = "") -> str:
+    command = ["nft", *arguments]
     try:
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as err:

@@ -33,7 +33,6 @@ class Tool:
 TOOLS = (
     Tool(("runc",), "runc", "runs the containers"),
     Tool(("conmon",), "conmon", "keeps a container's log and exit code while we restart"),
-    Tool(("ip",), "iproute2", "makes the nodes' network"),
     Tool(("nft",), "nftables", "lets Pods reach the outside"),
     Tool(("nsenter",), "util-linux", "starts programs in a node's network"),
     Tool(("dnsmasq",), "dnsmasq-base", "gives guests their addresses", components_only=True),
@@ -67,7 +66,7 @@ def check_tools(*, components: bool = True, find: Which = which, cni_dirs: tuple
         packages.append("containernetworking-plugins")
         listed.append("the CNI plugins (Pod network)")
     if missing or len(packages) > len(missing):
-        raise PreflightError(f"Missing: {', '.join(listed)}. Install with: apt-get install {' '.join(packages)}")
+        raise PreflightError(f"Missing: {', '.join(listed)}; install with: apt-get install {' '.join(packages)}")
 
 
 def check_ports(instance: Instance, *, components: bool = True) -> None:

@@ -158,7 +158,7 @@ class ProcessTable:
                 return
             delay = child.backoff.after(ran)
             child.due, child.restarts = time.monotonic() + delay, child.restarts + 1
-            log.warning("a component ended", component=child.component.name, how=child.last_exit, restart_in_s=delay)
+            log.warning("a component ended", which=child.component.name, how=child.last_exit, restart_in_s=delay)
 
     def _restart_due(self) -> None:
         with self._lock:
@@ -172,7 +172,7 @@ class ProcessTable:
         except OSError as err:
             child.last_exit = str(err)
             child.due = time.monotonic() + child.backoff.after(0.0)
-            log.error("a component could not be started", component=child.component.name, error=str(err))
+            log.error("a component could not be started", which=child.component.name, error=str(err))
 
     def _timeout(self) -> float | None:
         with self._lock:

@@ -12,9 +12,8 @@ from virt_core.kube.errors import ApiError
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.supervisor import Supervisor
 from virt_local.up import components, network, preflight
-from virt_local.up.errors import UpError
+from virt_local.up.errors import NetworkError, UpError
 from virt_local.up.instance import DEFAULT_NAME, Instance
-from virt_local.up.network import NetworkError
 from virt_local.up.preflight import PreflightError
 from virt_local.up.processes import ProcessTable, stop_processes
 from virt_local.up.progress import Progress
@@ -64,7 +63,7 @@ class Up:
             if warning := preflight.forward_warning(self._instance, network.forward_policy()):
                 self._progress.line(warning)
             preflight.check_ports(self._instance, components=self._product)
-        except PreflightError as err:
+        except (PreflightError, NetworkError) as err:
             self._lock.release()
             raise UpError(str(err), exit_code=2) from err
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from framework.waiting import running
@@ -21,67 +22,107 @@ from virt_core.runtime.settings import EnvParser, click_settings, env_name
 from virt_core.runtime.trace import Trace
 
 
-@pytest.fixture
-def _logs() -> Iterator[None]:
+@pytest.fixture(params=[False, True], ids=["structlog", "light"])
+def light(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Both ways to write a line have to do the same."""
     root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    yield
+    handlers, level, sink = list(root.handlers), root.level, logs._Route.sink
+    yield bool(request.param)
     root.handlers[:] = handlers
     root.setLevel(level)
-    logs._Settings.component, logs._Settings.threshold = "", logs.LEVELS["info"]
-    logs._Settings.render = staticmethod(logs._render_json)
+    logs._Route.sink = staticmethod(sink)
 
 
-@pytest.mark.usefixtures("_logs")
-def test_a_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("virt-test", json=True)
+def test_a_line_is_one_json_object(light: bool, capsys: pytest.CaptureFixture[str]) -> None:
     log = logs.get_logger("m").bind(vmi="default/a")
+    logs.configure("virt-test", json=True, light=light)
     log.debug("hidden")
     log.info("started", pid=7, when=datetime(2026, 1, 1, tzinfo=UTC), odd=object)
     (line,) = capsys.readouterr().err.splitlines()
     event = json.loads(line)
-    assert list(event)[:4] == ["level", "timestamp", "component", "msg"]
+    assert list(event) == ["level", "timestamp", "component", "msg", "logger", "vmi", "pid", "when", "odd"]
     assert (event["level"], event["component"], event["msg"]) == ("info", "virt-test", "started")
     assert (event["vmi"], event["pid"], event["logger"]) == ("default/a", 7, "m")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", event["timestamp"])
+    assert abs(parse_rfc3339(event["timestamp"]) - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-@pytest.mark.usefixtures("_logs")
-def test_exceptions_and_foreign_loggers_end_up_in_the_same_stream(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("virt-test", level="debug", json=True)
+def test_exceptions_and_foreign_loggers_end_up_in_the_same_stream(
+    light: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure("virt-test", level="debug", json=True, light=light)
     try:
         raise ValueError("kaput")
-    except ValueError:
+    except ValueError as err:
         logs.get_logger().exception("oops")
-    logging.getLogger("urllib3").warning("retry %d", 3)
+        logging.getLogger("urllib3").error("lost", exc_info=err)
+    logging.getLogger("urllib3").warning("retry %d", 3, exc_info=True)
     logging.getLogger("urllib3").info("chatter")
-    first, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
-    assert "ValueError: kaput" in first["exception"]
+    first, lost, second = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (first["level"], "exc_info" in first) == ("error", False)
+    assert first["exception"].startswith("Traceback")
+    assert first["exception"].endswith("ValueError: kaput")
+    assert lost["exception"].endswith("ValueError: kaput")
     assert (second["level"], second["logger"], second["msg"]) == ("warning", "urllib3", "retry 3")
+    assert "exception" not in second
 
 
-@pytest.mark.usefixtures("_logs")
-def test_a_field_that_can_not_be_encoded_does_not_cost_the_line(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("virt-test", json=True)
+def test_a_field_that_can_not_be_encoded_does_not_cost_the_line(
+    light: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure("virt-test", json=True, light=light)
     logs.get_logger().info("odd", value="\udcff")
     assert json.loads(capsys.readouterr().err)["msg"] == "'odd'"
 
 
-@pytest.mark.usefixtures("_logs")
-def test_pretty_on_request(capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("virt-test", json=False)
+def test_a_field_may_have_any_name_but_does_not_replace_the_keys_of_the_line(
+    light: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure("virt-test", json=True, light=light)
+    logs.get_logger().info("kept", component="other", level="loud", timestamp="never", event="x")
+    event = json.loads(capsys.readouterr().err)
+    assert (event["msg"], event["component"], event["level"]) == ("kept", "virt-test", "info")
+    assert event["timestamp"] != "never"
+
+
+def test_the_level_decides_what_is_written(light: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("virt-test", level="error", json=True, light=light)
+    log = logs.get_logger()
+    log.warning("hidden")
+    log.error("seen")
+    assert [json.loads(line)["msg"] for line in capsys.readouterr().err.splitlines()] == ["seen"]
+    with pytest.raises(ValueError, match="loud"):
+        logs.configure("virt-test", level="loud", light=light)
+
+
+def test_pretty_on_request(light: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("virt-test", json=False, light=light)
     logs.get_logger().info("hello", who="you")
     line = capsys.readouterr().err
     assert "hello" in line
     assert not line.startswith("{")
-    with pytest.raises(ValueError, match="loud"):
-        logs.configure("virt-test", level="loud")
+    assert "virt-test" not in line
 
 
-def test_json_logs_do_not_import_structlog_or_asyncio() -> None:
+def test_a_service_logs_with_structlog_and_only_when_configured() -> None:
+    code = (
+        "import sys; from virt_core.runtime import logs; log = logs.get_logger('m');"
+        "before = 'structlog' in sys.modules;"
+        "logs.configure('x', json=True); import structlog;"
+        "print(before, structlog.is_configured()); structlog.get_logger().info('direct', a=1)"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)
+    assert out.stdout.strip() == "False True"
+    event = json.loads(out.stderr)
+    assert (event["component"], event["msg"], event["a"]) == ("x", "direct", 1)
+
+
+def test_light_logs_do_not_import_structlog_or_asyncio() -> None:
     """Each launcher would pay for it."""
     code = (
         "import sys; from virt_core.runtime import logs, supervisor, files, inotify, procs, settings, clock, trace;"
-        "logs.configure('x', json=True); logs.get_logger().info('x');"
+        "logs.configure('x', json=True, light=True); logs.get_logger().info('x');"
+        "logs.configure('x', json=False, light=True); logs.get_logger().info('x');"
         "heavy = ('structlog', 'asyncio', 'click', 'urllib3', 'yaml', 'http.server', 'grpc');"
         "print([m for m in heavy if m in sys.modules])"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import tempfile
@@ -10,8 +11,11 @@ from pathlib import Path
 from virt_local.node.images.layout import Image, ImageError
 from virt_local.node.images.reference import InvalidReference, normalize
 from virt_local.node.images.store import PULLED, ImageStore
+from virt_local.node.messages import plain_message
 
 PULL_DEADLINE_S = 600.0
+
+_WHERE = re.compile(r"^initializing source docker://\S+: ")
 
 
 def pull(store: ImageStore, reference: str, *, deadline_s: float = PULL_DEADLINE_S) -> Image:
@@ -22,7 +26,7 @@ def pull(store: ImageStore, reference: str, *, deadline_s: float = PULL_DEADLINE
         raise ImageError(str(err)) from err
     program = shutil.which("skopeo")
     if program is None:
-        raise ImageError(f"cannot pull {name}: skopeo is not installed; {import_hint(name)}")
+        raise ImageError(f"cannot pull {name}: skopeo is not installed: install it, {import_hint(name)}")
     store.root.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".pull-", dir=store.root) as directory:
         _copy([program, "copy", "--quiet", f"docker://{name}", f"oci:{directory}/image:pulled"], name, deadline_s)
@@ -33,14 +37,16 @@ def _copy(command: list[str], name: str, deadline_s: float) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, check=False)
     except subprocess.TimeoutExpired as err:
-        raise ImageError(f"pulling {name} took longer than {deadline_s:.0f} s; {import_hint(name)}") from err
+        raise ImageError(
+            f"pulling {name} took longer than {deadline_s:.0f} s: check the network, {import_hint(name)}"
+        ) from err
     if done.returncode != 0:
-        raise ImageError(f"cannot pull {name}: {_last_line(done.stderr)}; {import_hint(name)}")
+        raise ImageError(f"cannot pull {name}: {why(done.stderr)}; check the name and the network, {import_hint(name)}")
 
 
-def _last_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[-1][-500:] if lines else "skopeo gave no reason"
+def why(stderr: str) -> str:
+    """skopeo's reason, without the image's name, which the sentence has already."""
+    return _WHERE.sub("", plain_message(stderr)) or "skopeo gave no reason"
 
 
 def import_hint(name: str) -> str:

@@ -100,7 +100,7 @@ class ImageService:
             if image is not None and not self._must_pull(image, policy, pull, pod_uid):
                 return image
             if policy == "Never":
-                message = f"{name} is not in the store and its pull policy is Never; {import_hint(name)}"
+                message = f"{name} is not in the store and its pull policy is Never: allow a pull, {import_hint(name)}"
                 raise ImageNotReady("ErrImageNeverPull", message, self._later(PULL_BACKOFF_BASE_S))
             raise self._begin(name, pull, pod_uid, wake)
 

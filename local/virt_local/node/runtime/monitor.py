@@ -7,7 +7,6 @@ again without the container, its log or its exit code noticing.
 from __future__ import annotations
 
 import os
-import re
 import select
 import subprocess
 import time
@@ -16,13 +15,14 @@ from pathlib import Path
 
 import msgspec
 
+from virt_core.apis.base import decode
 from virt_core.runtime.procs import ProcessGone, ProcessId
+from virt_local.node.messages import plain_message
 from virt_local.node.runtime import cgroups
 
 CREATE_DEADLINE_S = 60.0
 LOG_SIZE_MAX = 16 << 20
 _MAX_REPORT = 1 << 16
-_LOGGED = re.compile(r'\bmsg="((?:[^"\\]|\\.)*)"')
 
 
 class StartError(RuntimeError):
@@ -137,7 +137,7 @@ def _read_report(fd: int) -> int:
             break
         data += chunk
     try:
-        report = msgspec.json.decode(data.partition(b"\n")[0], type=_Report)
+        report = decode(data.partition(b"\n")[0], _Report)
     except msgspec.DecodeError as err:
         raise StartError("conmon ended without a report") from err
     if report.data <= 0:
@@ -151,15 +151,6 @@ def _created(pid: int, bundle: Path) -> Created:
         return Created(ProcessId.of(pid), monitor)
     except (OSError, ValueError, ProcessGone) as err:
         raise StartError(f"the container ended while it was made: {err}") from err
-
-
-def plain_message(text: str) -> str:
-    """What runc says, without the time and level around it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    if not lines:
-        return ""
-    match = _LOGGED.search(lines[-1])
-    return match.group(1).replace('\\"', '"') if match else lines[-1]
 
 
 def _tail(path: Path) -> str:

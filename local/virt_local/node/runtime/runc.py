@@ -6,7 +6,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from virt_local.node.runtime.monitor import StartError, plain_message
+from virt_local.node.messages import plain_message
+from virt_local.node.runtime.monitor import StartError
 
 _DEADLINE_S = 30.0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from virt_core.apis.base import decode
 from virt_local.node.server.channels import (
     CLOSE,
     RESIZE,
@@ -107,7 +108,7 @@ async def _up(channels: Channels, sock: socket.socket, bundle: Path, wish: Wish)
 def send_resize(bundle: Path, data: bytes) -> None:
     """conmon listens for `1 HEIGHT WIDTH` on a FIFO."""
     try:
-        size = msgspec.json.decode(data, type=Size)
+        size = decode(data, Size)
         fd = os.open(bundle / "ctl", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (msgspec.MsgspecError, OSError):
         return

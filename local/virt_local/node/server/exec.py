@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
+from virt_core.apis.base import decode
 from virt_core.runtime.logs import get_logger
 from virt_local.node.runtime.runc import Runc
 from virt_local.node.server.channels import (
@@ -192,7 +193,7 @@ async def _ready(fd: int, *, write: bool) -> None:
 
 def resize(master: int, data: bytes) -> None:
     try:
-        size = msgspec.json.decode(data, type=Size)
+        size = decode(data, Size)
         packed = struct.pack("HHHH", size.height & 0xFFFF, size.width & 0xFFFF, 0, 0)
     except (msgspec.MsgspecError, struct.error):
         return

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
-import subprocess
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -16,7 +15,9 @@ from functional.local.node.support import Node
 
 from virt_local.node import kernel
 from virt_local.node.cleanup import purge
+from virt_local.node.cni import pod_bridge, pod_bridge_mac
 from virt_local.node.runtime import cgroups
+from virt_local.up.links import Bridge, Layout, establish
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -29,7 +30,7 @@ def node_netns() -> Iterator[None]:
     before = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
     assert _libc.unshare(kernel.CLONE_NEWNET) == 0
     try:
-        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        establish(Layout(up=("lo",)))
         yield
     finally:
         assert _libc.setns(before, kernel.CLONE_NEWNET) == 0
@@ -40,6 +41,8 @@ def node_netns() -> Iterator[None]:
 def node(node_netns: None) -> Iterator[Node]:
     root = Path(tempfile.mkdtemp(prefix="vpnode-"))
     made = Node(root, "t" + uuid.uuid4().hex[:5])
+    bridge = pod_bridge(made.instance)
+    establish(Layout(bridges=(Bridge(bridge, pod_bridge_mac(bridge)),), up=(bridge,)))
     made.start()
     try:
         yield made

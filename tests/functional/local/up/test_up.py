@@ -6,11 +6,16 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
 
-from .rig import Rig, eventually
+from virt_local.up import links
+from virt_local.up.links import Address, Layout, Veth
+
+from .rig import BIN, Rig, eventually
 
 pytestmark = pytest.mark.root
 
@@ -69,6 +74,44 @@ def _fetches(rig: Rig, code: str) -> bool:
         return False
 
 
+@pytest.fixture
+def outside() -> Iterator[str]:
+    """A network beyond this machine that knows the machine, but no Pod."""
+    name = "lfn-outside"
+    links.ensure_namespace(name)
+    try:
+        here = Layout(
+            veths=(Veth("lfx0", "eth0", name),),
+            addresses=(Address("lfx0", "198.51.100.1/30"), Address("lfx0", "fd00:77::1/64")),
+        )
+        there = Layout(addresses=(Address("eth0", "198.51.100.2/30"), Address("eth0", "fd00:77::2/64")), up=("eth0",))
+        links.establish(here)
+        links.in_namespace(name, lambda: [links.establish(there)])
+        yield name
+    finally:
+        links.remove_namespace(name)
+        links.remove("lfx0")
+
+
+@pytest.mark.parametrize(("address", "seen"), [("198.51.100.2", "198.51.100.1"), ("fd00:77::2", "fd00:77::1")])
+def test_pods_reach_the_outside_under_the_machines_address(rig: Rig, outside: str, address: str, seen: str) -> None:
+    pod = f"out-{'six' if ':' in address else 'four'}"
+    rig.run_pod(pod, "exec sleep 600")
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    server = links.in_namespace(outside, lambda: socket.create_server((address, 7000), family=family))
+    server.settimeout(10)
+    with server:
+        code = f"import socket; print(socket.create_connection(('{address}', 7000), 5).recv(9).decode())"
+        command = ["kubectl", "exec", pod, "--", "python3", "-c", code]
+        with subprocess.Popen(command, env=rig.env, stdout=subprocess.PIPE, text=True) as client:
+            connection, peer = server.accept()
+            with connection:
+                connection.sendall(b"hello")
+            said, _ = client.communicate(timeout=20)
+    assert (peer[0], said.strip()) == (seen, "hello")
+    rig.kubectl("delete", "pod", pod)
+
+
 def test_a_killed_component_comes_back_and_pods_stay(rig: Rig) -> None:
     rig.run_pod("steady", "echo started; exec sleep 600")
     before = rig.pids()
@@ -113,6 +156,7 @@ def test_a_taken_port_is_said() -> None:
             done = made.up()
         assert done.returncode == 2
         assert f"Port {made.port}" in done.stderr
+        assert done.stderr.count("\n") == 1
         assert "--port" in done.stderr
         assert made.leftovers() == []
     finally:
@@ -135,3 +179,36 @@ def test_down_after_a_crash_of_everything_cleans_too() -> None:
     finally:
         made.local("down", "--purge")
         shutil.rmtree(made.data, ignore_errors=True)
+
+
+@pytest.mark.parametrize("how", [(), ("--detach",)])
+@pytest.mark.parametrize("directory", ["/dev/null/x", "/proc/nowhere"])
+def test_a_place_that_cannot_be_used_is_said(how: tuple[str, ...], directory: str) -> None:
+    made = Rig("lfq", 225)
+    try:
+        done = made.local("up", "--no-components", "--data-dir", directory, "--port", str(made.port), *how)
+        assert done.returncode == 2
+        assert directory.split("/x", maxsplit=1)[0] in done.stderr
+        assert "--data-dir" in done.stderr
+        assert done.stderr.count("\n") == 1
+    finally:
+        shutil.rmtree(made.data)
+
+
+@pytest.mark.parametrize("command", [("up",), ("up", "--detach"), ("down",), ("status",), ("logs", "apiserver")])
+def test_without_root_it_says_sudo(command: tuple[str, ...]) -> None:
+    made = Rig("lfs", 226)
+    try:
+        (made.data / "run").mkdir(mode=0o700)
+        made.data.chmod(0o700)
+        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+        if subprocess.run([*nobody, sys.executable, "-c", "import virt_local"], check=False).returncode != 0:
+            pytest.skip("others cannot read this checkout")
+        done = subprocess.run(
+            [*nobody, str(BIN / "virt-local"), *command], env=made.env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 2
+        assert done.stderr.rstrip().endswith("run it again with sudo.")
+        assert done.stderr.count("\n") == 1
+    finally:
+        shutil.rmtree(made.data)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from unit.local.node.layouts import LayoutBuilder, directory, entry, hard_link, link
 
+from virt_local.node.images import pull
 from virt_local.node.images.layout import ImageError
 from virt_local.node.images.reference import InvalidReference, normalize, pull_policy
 from virt_local.node.images.store import ImageStore
@@ -198,3 +199,23 @@ def test_the_image_for_this_machine_is_chosen(store: ImageStore, tmp_path: Path)
 def test_a_directory_that_is_no_layout(store: ImageStore, tmp_path: Path) -> None:
     with pytest.raises(ImageError, match="is not an OCI image layout"):
         store.import_layout(tmp_path, "x.internal/i:v1")
+
+
+def test_a_failed_pull_is_one_sentence_with_the_way_out(
+    tmp_path: Path, store: ImageStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """skopeo wraps its reason into a log line whose time differs at each try, and names the image again."""
+    said = r"initializing source docker://x.internal/i:v1: pinging: Get \"https://x.internal/v2/\": no such host"
+    program = tmp_path / "skopeo"
+    program.write_text(
+        f"""#!/bin/sh\ncat >&2 <<'END'\ntime="2026-01-01T00:00:00Z" level=fatal msg="{said}"\nEND\nexit 1\n"""
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(ImageError) as caught:
+        pull.pull(store, "x.internal/i:v1")
+    assert str(caught.value) == (
+        'cannot pull x.internal/i:v1: pinging: Get "https://x.internal/v2/": no such host; check the name and the '
+        "network, or bring it as an OCI layout: virt-local image import LAYOUT_DIR --name x.internal/i:v1"
+    )
+    assert list(store.root.iterdir()) == []

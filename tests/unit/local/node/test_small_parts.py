@@ -17,10 +17,10 @@ from virt_local.node.cni import Cni, CniSettings, NetworkError, find_plugin, net
 from virt_local.node.devices import devices_of, offered
 from virt_local.node.hostfiles import hostname_of, hosts_file, resolv_conf
 from virt_local.node.layout import remove_tree, write_atomic
+from virt_local.node.messages import plain_message
 from virt_local.node.oci.context import ContainerConfigError
 from virt_local.node.runtime.cgroups import parse_hierarchies
 from virt_local.node.runtime.containers import last_log_lines, read_message, signal_number
-from virt_local.node.runtime.monitor import plain_message
 from virt_local.node.server.logs import LogOptions, parse_options, render_line, tail_offset
 from virt_local.node.volumes.base import Mounted
 from virt_local.node.volumes.mounts import block_devices
@@ -221,3 +221,10 @@ def test_runcs_words_without_their_wrapping() -> None:
     assert plain_message(f"a warning\n{logged}") == 'runc create failed: exec: "x": not found'
     assert plain_message("just text\n\n") == "just text"
     assert plain_message("") == ""
+    assert plain_message("time=2026 level=error msg=EOF") == "EOF"
+
+
+def test_the_same_failure_has_the_same_text() -> None:
+    """A source port that changes would make a new event of each try."""
+    tries = [f'level=fatal msg="lookup x: read udp 10.0.0.5:{port}->10.0.0.1:53: i/o timeout"' for port in (41873, 5)]
+    assert {plain_message(each) for each in tries} == {"lookup x: read udp 10.0.0.5->10.0.0.1:53: i/o timeout"}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from virt_local.up.instance import Instance, SettingsError, make_instance
-from virt_local.up.network import Observed, nft_script, plan_network
+from virt_local.up.links import Address, Bridge, Route, Veth
+from virt_local.up.network import host_layout, nft_script, node_layout
 
 
 def test_the_default_instance() -> None:
@@ -55,30 +56,42 @@ def two_nodes() -> Instance:
     return make_instance("t", nodes=2, network="10.9.0.0/16")
 
 
-def test_a_fresh_network_is_made_whole() -> None:
-    plan = plan_network(two_nodes(), Observed())
-    assert "link add name t-br0 type bridge" in plan.host
-    assert "link add name t-n2 type veth peer name eth0 netns t-node2" in plan.host
-    assert "route replace 10.9.102.0/24 via 10.9.0.12 dev t-br0" in plan.host
-    assert "route replace 10.9.102.0/24 via 10.9.0.12 dev eth0" in plan.inside["t-node1"]
-    assert not any("10.9.101.0" in line for line in plan.inside["t-node1"])
+def test_every_node_hangs_on_the_bridge_and_the_host_knows_its_pods() -> None:
+    layout = host_layout(two_nodes())
+    assert layout.bridges == (Bridge("t-br0"),)
+    assert Veth("t-n2", "eth0", "t-node2", "t-br0") in layout.veths
+    assert Address("t-br0", "10.9.0.1/24") in layout.addresses
+    assert Route("10.9.102.0/24", "10.9.0.12", "t-br0") in layout.routes
+    assert Route("fd00:10:9:102::/64", "fd00:10:9::12", "t-br0") in layout.routes
 
 
-def test_what_stands_is_not_made_again() -> None:
-    """Pods are connected through it."""
-    links, spaces = frozenset(("t-br0", "t-n1", "t-n2")), frozenset(("t-node1", "t-node2"))
-    plan = plan_network(two_nodes(), Observed(links, spaces))
-    assert not any(" add " in line or " del " in line for line in plan.host)
+def test_a_node_knows_the_pods_of_the_others_and_the_way_out() -> None:
+    instance = two_nodes()
+    layout = node_layout(instance, instance.nodes[0])
+    assert Route("10.9.102.0/24", "10.9.0.12", "eth0") in layout.routes
+    assert not any("10.9.101." in route.destination for route in layout.routes)
+    assert {Route("0.0.0.0/0", "10.9.0.1", "eth0"), Route("::/0", "fd00:10:9::1", "eth0")} <= set(layout.routes)
+    assert set(layout.up) == {"lo", "eth0", "t-cni0"}
 
 
-def test_a_link_whose_namespace_was_lost_is_replaced() -> None:
-    plan = plan_network(two_nodes(), Observed(frozenset(("t-br0", "t-n1")), frozenset()))
-    assert plan.host.index("link del t-n1") < plan.host.index(
-        "link add name t-n1 type veth peer name eth0 netns t-node1"
-    )
+def test_the_bridge_of_the_pods_keeps_its_address() -> None:
+    """Guests remember it."""
+    instance = two_nodes()
+    (bridge,) = node_layout(instance, instance.nodes[0]).bridges
+    assert bridge.mac.startswith("02:")
+    assert len(bridge.mac) == 17
+
+
+def test_a_machine_without_ipv6() -> None:
+    instance = two_nodes()
+    layouts = host_layout(instance, ipv6=False), node_layout(instance, instance.nodes[0], ipv6=False)
+    assert "fd00" not in repr(layouts)
+    assert "ip6" not in nft_script(instance, ipv6=False)
 
 
 def test_only_traffic_that_leaves_is_masqueraded() -> None:
     script = nft_script(two_nodes())
     assert 'ip saddr 10.9.0.0/16 ip daddr != 10.9.0.0/16 oifname != "t-br0" masquerade' in script
-    assert script.index("delete table ip virtpod_t") > script.index("add table ip virtpod_t")
+    assert 'ip6 saddr fd00:10:9::/48 ip6 daddr != fd00:10:9::/48 oifname != "t-br0" masquerade' in script
+    for family in ("ip", "ip6"):
+        assert script.index(f"delete table {family} virtpod_t") > script.index(f"add table {family} virtpod_t")
