@@ -10,9 +10,10 @@ from virt_core.kube.workqueue import WorkQueue
 from virt_core.rpc.status import RpcFailure
 from virt_core.runtime.logs import get_logger
 from virt_handler import isolation, launchers
-from virt_handler.launchers import Launcher, LauncherGoneError, PodOf, WrongLauncherError
+from virt_handler.launchers import SILENCE, Launcher, LauncherGoneError, PodOf, WrongLauncherError
 from virt_handler.notify_server import NotifyListener, Tell
 from virt_handler.podfiles import PodFiles, UnsafeFileError
+from virt_handler.pulse import schedule_of
 from virt_handler.sessions import Session
 from virt_handler.watcher import Watcher
 
@@ -75,11 +76,14 @@ class Attachments:
         except LauncherGoneError:
             session.launcher_gone()
             return
+        call = session.pulse.began(schedule_of(launcher.pid))
         try:
             launcher.hello(session.vmi_uid)
             version = session.version()
             domain = launcher.get_domain()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, RpcFailure) and error.code in SILENCE:
+                session.pulse.missed(call, schedule_of(launcher.pid))
             launcher.close()
             raise
         session.attached(launcher)

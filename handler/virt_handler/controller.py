@@ -37,6 +37,7 @@ from virt_handler.records import GhostRecord, RecordStore
 from virt_handler.sessions import Session, Sessions
 from virt_handler.steps import ACTIVE_PHASES, SYNC_DEADLINE_S, next_step
 from virt_handler.view import Action, Step, View
+from virt_handler.watchdog import Watchdog
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 log = get_logger(__name__)
@@ -68,6 +69,7 @@ class Parts:
 class HandlerController:
     def __init__(self, parts: Parts) -> None:
         self._p = parts
+        self._watchdog = Watchdog(parts.queue)
         self._writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
         self._actions: dict[Action, Callable[[Session, VirtualMachineInstance | None], None]] = {
             Action.WIRE_NETWORK: self._wire,
@@ -75,6 +77,7 @@ class HandlerController:
             Action.SHUTDOWN: self._shutdown,
             Action.KILL: self._kill,
             Action.DELETE: self._delete,
+            Action.END_LAUNCHER: self._end_launcher,
         }
         enqueue = self._enqueue
         parts.vmis.add_handler(enqueue, lambda _old, new: enqueue(new), enqueue)
@@ -133,7 +136,8 @@ class HandlerController:
             return None
         if step.action is not Action.NOTHING:
             self._act(step.action, session, vmi)
-        return _soonest(step.recheck_s, None if prepared else 1.0, status.agent_wait_s(view, now), later_s)
+        agent_s, pulse_s = status.agent_wait_s(view, now), self._watchdog.look(session)
+        return _soonest(step.recheck_s, None if prepared else 1.0, agent_s, later_s, pulse_s)
 
     def _report(self, session: Session, vmi: VirtualMachineInstance, view: View, step: Step) -> float | None:
         """Writes what changed. Seconds to wait if that must not be told yet."""
@@ -228,6 +232,11 @@ class HandlerController:
         session.delete_sent()
         if session.launcher is not None:
             session.launcher.delete()
+
+    def _end_launcher(self, session: Session, _vmi: VirtualMachineInstance | None) -> None:
+        if session.launcher is not None:
+            log.error("ending a launcher that does not answer", vmi=session.key, pid=session.launcher.pid)
+            session.launcher.end()
 
     def _clean_up(self, session: Session) -> None:
         """The launcher is gone, and the VMI's end is told (or the VMI is gone too)."""

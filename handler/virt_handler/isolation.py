@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from virt_core.runtime.files import read_beneath
+
 # `pod<uid>` as cgroupfs writes it, `...-pod<uid with underscores>.slice` as systemd does.
 _POD = re.compile(r"(?:^|[/-])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=/|$)")
 _MAX_CGROUP_FILE = 64 * 1024
@@ -76,3 +78,27 @@ def open_netns(pod_uid: str, proc: str = "/proc") -> PodNetns:
             return PodNetns(pid, fd)
         os.close(fd)
     raise NoNamespaceError(f"no process of Pod {pod_uid} has a network namespace of its own")
+
+
+def read_file(pod_uid: str, path: str, limit: int, proc: str = "/proc") -> bytes:
+    """A small file as a Pod's process sees it. Opened beneath that process's root: it may have put links there."""
+    own = os.stat(f"{proc}/self/ns/mnt").st_ino
+    for pid in pod_pids(pod_uid, proc):
+        try:
+            root = os.open(f"{proc}/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        try:
+            # A process that shares our mounts (the runtime's monitor) would show us the node's file.
+            if _mounts(pid, proc) not in (None, own) and pod_of(pid, proc) == pod_uid:
+                return read_beneath(root, path, limit)
+        finally:
+            os.close(root)
+    raise NoNamespaceError(f"no process of Pod {pod_uid} has a root of its own")
+
+
+def _mounts(pid: int, proc: str) -> int | None:
+    try:
+        return os.stat(f"{proc}/{pid}/ns/mnt").st_ino
+    except (FileNotFoundError, ProcessLookupError):
+        return None

@@ -6,7 +6,9 @@ we hold a descriptor of that process (its end is an event) and of the socket (a 
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +29,9 @@ from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherStub
 CALL_TIMEOUT_S = 5.0
 #: libvirt may be busy with the machine that it starts or stops.
 COMMAND_TIMEOUT_S = 20.0
+
+#: What a launcher that does not serve leaves behind. Any other code is an answer.
+SILENCE = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE})
 
 PodOf = Callable[[int], str | None]
 
@@ -65,6 +70,15 @@ class Launcher:
             self._stub.GetGuestInfo, pb.GetGuestInfoRequest(), COMMAND_TIMEOUT_S
         )
         return answer
+
+    def ping(self, timeout_s: float) -> Any:
+        """A future. Raises ValueError when the channel is closed."""
+        return self._stub.Ping.future(pb.PingRequest(), timeout=timeout_s)
+
+    def end(self) -> None:
+        """Ends the launcher's process, and with it (it is the first of its PID namespace) the guest."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def sync(self, vmi_json: bytes, options: pb.SyncOptions, timeout_s: float) -> Any:
         """Starts SyncVMI and returns its future: a machine takes longer to start than a loop may wait."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from pathlib import Path
 
 import click
@@ -143,4 +142,4 @@ def main(
     supervisor.thread("controller", Controller("vmi", handler.queue, controller.reconcile, WORKERS, [handler.vmis]).run)
     supervisor.on_stop(handler.close)
     log.info("started", node=node_name, listen=listen, kvm=handler.capabilities.kvm)
-    sys.exit(supervisor.run())
+    supervisor.run_and_exit()

@@ -11,6 +11,14 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
 from virt_core.kube.vmistatus import with_condition
 
+#: The one switch: live migration sets it when it can be done. Until then no VMI claims that it could move, so that
+#: nobody (an eviction, a drain, a user) waits for a move that never comes.
+MIGRATION_AVAILABLE = False
+NOT_AVAILABLE = (
+    "MigrationNotAvailable",
+    "this version of Virtpod can not move a running guest; to empty a node, shut its guests down",
+)
+
 METHOD_LIVE = "LiveMigration"
 METHOD_BLOCK = "BlockMigration"
 
@@ -44,10 +52,16 @@ def method(vmi: VirtualMachineInstance) -> str:
 def with_conditions(
     vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime
 ) -> VirtualMachineInstanceStatus:
-    found = obstacle(vmi)
-    if found is None:
-        status = with_condition(status, names.CONDITION_LIVE_MIGRATABLE, names.TRUE, now=now)
-    else:
-        status = with_condition(status, names.CONDITION_LIVE_MIGRATABLE, names.FALSE, *found, now=now)
-    status = with_condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, names.TRUE, now=now)
-    return replace(status, migration_method=method(vmi))
+    """The VMI's own obstacle comes first: it stays when migration becomes available."""
+    missing = None if MIGRATION_AVAILABLE else NOT_AVAILABLE
+    status = _condition(status, names.CONDITION_LIVE_MIGRATABLE, obstacle(vmi) or missing, now)
+    status = _condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, missing, now)
+    return replace(status, migration_method=method(vmi) if MIGRATION_AVAILABLE else "")
+
+
+def _condition(
+    status: VirtualMachineInstanceStatus, kind: str, against: tuple[str, str] | None, now: datetime
+) -> VirtualMachineInstanceStatus:
+    if against is None:
+        return with_condition(status, kind, names.TRUE, now=now)
+    return with_condition(status, kind, names.FALSE, *against, now=now)

@@ -30,8 +30,10 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock, parse_rfc3339, rfc3339_micro
 from virt_core.runtime.logs import get_logger
 from virt_handler import isolation
+from virt_handler import resolver as resolvers
 from virt_handler.podfiles import checked_name
 from virt_handler.records import NetworkRecord, RecordStore
+from virt_handler.resolver import Resolver
 from virt_handler.sessions import Session
 
 log = get_logger(__name__)
@@ -52,7 +54,9 @@ class NetworkError(Exception):
         self.fatal = fatal
 
 
-def plan(vmi: VirtualMachineInstance, pod_pid: int, netns_path: str, state_dir: str) -> NetPlan:
+def plan(
+    vmi: VirtualMachineInstance, pod_pid: int, netns_path: str, state_dir: str, resolver: Resolver | None = None
+) -> NetPlan:
     """What virt-netsetup is asked for. Raises NetworkError for what it can not do."""
     return NetPlan(
         vmi_uid=vmi.metadata.uid,
@@ -60,7 +64,7 @@ def plan(vmi: VirtualMachineInstance, pod_pid: int, netns_path: str, state_dir: 
         netns_path=netns_path,
         launcher_uid=names.LAUNCHER_UID,
         state_dir=state_dir,
-        interfaces=[_interface(vmi, nic) for nic in wanted_interfaces(vmi)],
+        interfaces=[_interface(vmi, nic, resolver or Resolver()) for nic in wanted_interfaces(vmi)],
     )
 
 
@@ -68,7 +72,7 @@ def wanted_interfaces(vmi: VirtualMachineInstance) -> list[Interface]:
     return [nic for nic in vmi.spec.domain.devices.interfaces if nic.state != "absent"]
 
 
-def _interface(vmi: VirtualMachineInstance, nic: Interface) -> NetPlanInterface:
+def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) -> NetPlanInterface:
     network = next((network for network in vmi.spec.networks if network.name == nic.name), None)
     if network is None or network.pod is None:
         raise NetworkError(f'interface "{nic.name}" is not on the Pod network, and no other is supported', fatal=True)
@@ -83,8 +87,8 @@ def _interface(vmi: VirtualMachineInstance, nic: Interface) -> NetPlanInterface:
         vm_ipv6_network_cidr=network.pod.vm_ipv6_network_cidr,
         queues=queues(vmi, nic),
         hostname=vmi.spec.hostname or vmi.metadata.name,
-        dns_servers=list(vmi.spec.dns_config.nameservers) if vmi.spec.dns_config else [],
-        search_domains=list(vmi.spec.dns_config.searches) if vmi.spec.dns_config else [],
+        dns_servers=list(resolver.servers),
+        search_domains=list(resolver.searches),
         dhcp_options=_dhcp_options(nic.dhcp_options),
         link_down=nic.state == "down",
     )
@@ -165,7 +169,7 @@ class NetworkWiring:
         except isolation.NoNamespaceError as error:
             raise NetworkError(str(error)) from error
         try:
-            wish = plan(vmi, netns.pid, f"/proc/self/fd/{netns.fd}", self._state_dir)
+            wish = plan(vmi, netns.pid, f"/proc/self/fd/{netns.fd}", self._state_dir, resolvers.of_vmi(vmi, pod_uid))
             return run(self._command, wish, netns.fd)
         finally:
             netns.close()

@@ -14,6 +14,7 @@ from virt_handler import view as words
 from virt_handler.domains import bounded, is_alive, newest
 from virt_handler.launchers import Launcher
 from virt_handler.limits import Rates, TokenBucket
+from virt_handler.pulse import Pulse
 from virt_handler.records import GhostRecord
 from virt_handler.view import Task, View, Work
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -32,6 +33,7 @@ class Session:
         self.lock = threading.RLock()
         self.domain_rate = TokenBucket(clock, burst=rates.domain_burst, per_second=rates.domain_per_second)
         self.event_rate = TokenBucket(clock, burst=rates.event_burst, per_second=rates.event_per_second)
+        self.pulse = Pulse(clock)
         self.launcher: Launcher | None = None
         self.socket_watch: int | None = None
         self.notify: Any = None
@@ -75,6 +77,8 @@ class Session:
                 handoffs=dict(self._handoffs),
                 agent_since=self._agent_since,
                 alive_since=self._alive_since,
+                pulse=self.pulse.verdict(),
+                silent_s=self.pulse.silent_s(),
             )
 
     def _launcher_state(self) -> words.Launcher:
@@ -85,6 +89,7 @@ class Session:
     # The launcher
 
     def attached(self, launcher: Launcher) -> None:
+        self.pulse.beat()
         with self.lock:
             self.launcher = launcher
             self._handoffs.setdefault(handoffs.LAUNCHER_READY.name, self._clock.now())
@@ -106,6 +111,7 @@ class Session:
 
     def domain_told(self, domain: pb.Domain, sequence: int) -> bool:
         """From the launcher's own message. False: older than what we have."""
+        self.pulse.beat()
         with self.lock:
             if sequence <= self._sequence:
                 return False
@@ -115,6 +121,7 @@ class Session:
 
     def domain_read(self, domain: pb.Domain, version: int) -> None:
         """From an answer to a question that was asked when the session had that version."""
+        self.pulse.beat()
         with self.lock:
             if version == self._version:
                 self._set_domain(domain)

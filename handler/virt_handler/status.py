@@ -29,6 +29,7 @@ from virt_core.kube.vmistatus import (
 )
 from virt_handler import interfaces, migratable
 from virt_handler.domains import End, is_alive
+from virt_handler.pulse import DOUBT_AFTER_S, LOST_AFTER_S, Verdict
 from virt_handler.steps import is_final
 from virt_handler.view import Step, Task, View
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -91,6 +92,8 @@ def _starting(status: Status, view: View, step: Step, now: datetime) -> Status:
         message = f"waiting for {step.overdue.waiting_for}: {step.overdue.name} is overdue"
     else:
         return status
+    # As there is a write anyway, it also tells how far things have come.
+    status = _stamped(status, view)
     return with_condition(status, names.CONDITION_SYNCHRONIZED, names.FALSE, reason, message, now=now)
 
 
@@ -99,7 +102,7 @@ def _running(vmi: VirtualMachineInstance, view: View, domain: pb.Domain, now: da
     status = with_phase(_stamped(vmi.status, view), names.PHASE_RUNNING, now)
     if first:
         status = with_handoff(status, handoffs.RUNNING, now)
-    status = without_condition(status, names.CONDITION_SYNCHRONIZED)
+    status = _synchronized(status, view, now)
     status = _paused(status, domain, first, now)
     if agent_settled(view, domain, now):
         status = _agent(status, domain, now)
@@ -114,6 +117,18 @@ def _running(vmi: VirtualMachineInstance, view: View, domain: pb.Domain, now: da
         memory=_memory(status, domain),
         selinux_context=status.selinux_context or "none",
     )
+
+
+def _synchronized(status: Status, view: View, now: datetime) -> Status:
+    if view.pulse is Verdict.FINE:
+        return without_condition(status, names.CONDITION_SYNCHRONIZED)
+    # No number that grows: the condition is written once.
+    message = (
+        f"the launcher has not answered for more than {DOUBT_AFTER_S:.0f} s; "
+        f"the guest may still run, and the VMI fails if the launcher stays silent for {LOST_AFTER_S:.0f} s"
+    )
+    reason = names.FAILED_LAUNCHER_UNRESPONSIVE
+    return with_condition(status, names.CONDITION_SYNCHRONIZED, names.FALSE, reason, message, now=now)
 
 
 def agent_settled(view: View, domain: pb.Domain, now: datetime) -> bool:

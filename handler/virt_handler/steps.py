@@ -9,6 +9,7 @@ from virt_core.apis.handoffs import HandoffKind
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import parse_rfc3339
 from virt_handler.domains import End, end_of, failed, grace_seconds, has_ended, is_alive
+from virt_handler.pulse import Verdict
 from virt_handler.view import Action, Launcher, Step, Task, View
 
 #: As the launcher's own --qemu-timeout: who has no machine by then never gets one.
@@ -28,6 +29,8 @@ ACTIVE_PHASES = frozenset({names.PHASE_SCHEDULED, names.PHASE_RUNNING})
 def next_step(vmi: VirtualMachineInstance | None, view: View, now: datetime) -> Step:
     if view.launcher is Launcher.GONE:
         return _after_launcher(vmi, view)
+    if view.pulse is Verdict.LOST:
+        return _after_silence(vmi, view)
     if _must_stop(vmi, view):
         return _stop(vmi, view, now)
     if vmi is None or vmi.status.phase not in ACTIVE_PHASES:
@@ -64,7 +67,22 @@ def _after_launcher(vmi: VirtualMachineInstance | None, view: View) -> Step:
         return Step(end=end_of(vmi, view.domain))
     if vmi.metadata.deletion_timestamp is not None and not is_alive(view.domain):
         return Step(Action.CLEAN_UP)
+    if view.pulse is Verdict.LOST:
+        return Step(end=_unresponsive(view))
     return Step(end=failed(names.FAILED_LAUNCHER, "the launcher process ended unexpectedly, and the guest with it"))
+
+
+def _after_silence(vmi: VirtualMachineInstance | None, view: View) -> Step:
+    """Ended before it is told: a VMI that counts as over must not have a guest that still writes to its disks."""
+    if view.launcher is Launcher.READY:
+        return Step(Action.END_LAUNCHER, hold=True, recheck_s=RESEND_S)
+    # Never met since our start; the end of the VMI makes the node end its Pod.
+    return Step(end=None if vmi is None or is_final(vmi) else _unresponsive(view), recheck_s=RESEND_S)
+
+
+def _unresponsive(view: View) -> End:
+    message = f"the launcher was alive but did not answer for {view.silent_s:.0f} s, so it was ended with its guest"
+    return failed(names.FAILED_LAUNCHER_UNRESPONSIVE, message)
 
 
 def _lost_machine(view: View) -> Step:

@@ -10,6 +10,7 @@ from virt_core.apis import names
 from virt_core.apis.handoffs import HandoffKind
 from virt_core.apis.netplan import NetReport
 from virt_handler.domains import End
+from virt_handler.pulse import Verdict
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 
@@ -35,6 +36,7 @@ class Action(Enum):
     SHUTDOWN = "shutdown"
     KILL = "kill"
     DELETE = "delete"
+    END_LAUNCHER = "end-launcher"
     CLEAN_UP = "clean-up"
 
 
@@ -77,6 +79,9 @@ class View:
     handoffs: dict[str, datetime] = field(default_factory=dict)
     agent_since: datetime | None = None
     alive_since: datetime | None = None
+    #: Whether the launcher answers, and for how long it has not.
+    pulse: Verdict = Verdict.FINE
+    silent_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,17 +13,17 @@ from virt_netsetup.steps import Step
 
 _SETUP = {BINDING_MASQUERADE: masquerade.setup, BINDING_BRIDGE: bridge.setup}
 _TEARDOWN = {BINDING_MASQUERADE: masquerade.teardown, BINDING_BRIDGE: bridge.teardown}
-_NAME = re.compile(r"^[A-Za-z0-9._-]{1,63}$")
-_NIC_NAME = re.compile(r"^[A-Za-z0-9._-]{1,15}$")
-_DOMAIN = re.compile(r"^[A-Za-z0-9._-]{1,253}$")
-_MAC = re.compile(r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
+_NIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
+_DOMAIN = re.compile(r"[A-Za-z0-9._-]{1,253}")
+_MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 MAX_QUEUES = 256
 PRIVATE_OPTIONS = range(224, 255)
 
 
 def check_plan(plan: NetPlan) -> None:
     """What the plan says ends up in command lines and file names."""
-    _demand(bool(_NAME.match(plan.vmi_uid)), "vmiUid", f"{plan.vmi_uid!r} is not a UID")
+    _demand(bool(_NAME.fullmatch(plan.vmi_uid)), "vmiUid", f"{plan.vmi_uid!r} is not a UID")
     _demand(bool(plan.state_dir), "stateDir", "a directory is needed")
     _demand(bool(plan.pod_pid or plan.netns_path), "podPid", "either podPid or netnsPath is needed")
     for number, interface in enumerate(plan.interfaces):
@@ -34,14 +34,16 @@ def check_plan(plan: NetPlan) -> None:
 
 def _check_interface(path: str, interface: NetPlanInterface) -> None:
     _demand(interface.binding in _SETUP, f"{path}.binding", f"{interface.binding!r} is not a binding we know")
-    _demand(bool(_NIC_NAME.match(interface.pod_interface)), f"{path}.podInterface", "is not an interface name")
+    _demand(bool(_NIC_NAME.fullmatch(interface.pod_interface)), f"{path}.podInterface", "is not an interface name")
     mac = interface.mac.lower()
-    _demand(not mac or bool(_MAC.match(mac)), f"{path}.mac", f"{interface.mac!r} is not a MAC address")
+    _demand(not mac or bool(_MAC.fullmatch(mac)), f"{path}.mac", f"{interface.mac!r} is not a MAC address")
     _demand(mac != masquerade.BRIDGE_MAC, f"{path}.mac", f"{mac} is taken by the bridge in the Pod")
     _demand(1 <= max(interface.queues, 1) <= MAX_QUEUES, f"{path}.queues", f"at most {MAX_QUEUES} queues")
-    _demand(not interface.hostname or bool(_NAME.match(interface.hostname)), f"{path}.hostname", "is not a host name")
+    _demand(
+        not interface.hostname or bool(_NAME.fullmatch(interface.hostname)), f"{path}.hostname", "is not a host name"
+    )
     for domain in interface.search_domains:
-        _demand(bool(_DOMAIN.match(domain)), f"{path}.searchDomains", f"{domain!r} is not a domain")
+        _demand(bool(_DOMAIN.fullmatch(domain)), f"{path}.searchDomains", f"{domain!r} is not a domain")
     for server in interface.dns_servers:
         _demand(_is_address(server), f"{path}.dnsServers", f"{server!r} is not an IP address")
     if interface.dhcp_options is not None:

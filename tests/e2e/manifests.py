@@ -39,9 +39,11 @@ def with_user_data(manifest: dict[str, Any], user_data: str) -> dict[str, Any]:
     return with_volume(manifest, "cloudinit", {"cloudInitNoCloud": {"userData": user_data}})
 
 
-def kernel_boot(name: str, kernel: str = "/boot/vmlinuz", initrd: str = "/boot/initrd.img") -> dict[str, Any]:
+def kernel_boot(
+    name: str, kernel: str = "/boot/vmlinuz", initrd: str = "/boot/initrd.img", **changes: Any
+) -> dict[str, Any]:
     """A VMI without any disk that boots kernel and RAM disk out of the image."""
-    manifest = vmi(name, volumes=[])
+    manifest = vmi(name, volumes=[], **changes)
     manifest["spec"]["domain"]["devices"]["disks"] = []
     container = {"image": GUEST_IMAGE, "kernelPath": kernel, "initrdPath": initrd}
     manifest["spec"]["domain"]["firmware"] = {

@@ -92,6 +92,21 @@ def test_network_both_ways_through_masquerade(space: Space) -> None:
             assert "greetings-from-outside" in console.shell(f"nc -w 10 {own} {server.port} </dev/null")
 
 
+def test_guest_asks_the_name_servers_of_its_pod(space: Space) -> None:
+    """What the node wrote into the Pod's resolv.conf, with the VMI's own additions, arrives in the guest by DHCP."""
+    space.boot(kernel_boot("names", dnsConfig={"nameservers": ["192.0.2.53"], "searches": ["example.test"]}))
+    pod = space.engine.get("-n", space.namespace, "pods")["items"][0]["metadata"]["name"]
+    lines = space.kubectl("exec", pod, "--", "cat", "/etc/resolv.conf").split("\n")
+    servers = [line for line in lines if line.startswith("nameserver ") and ":" not in line]
+    assert "nameserver 192.0.2.53" in servers
+    with space.console("names") as console:
+        console.prompt()
+        eventually(lambda: servers[-1] in console.shell("cat /etc/resolv.conf"), within_s=30)
+        told = console.shell("cat /etc/resolv.conf")
+    assert all(server in told for server in servers), (servers, told)
+    assert "example.test" in told
+
+
 def test_ipv6_through_masquerade(space: Space) -> None:
     running = space.boot(vmi("net6"))
     six = [ip for ip in running["status"]["interfaces"][0]["ipAddresses"] if ":" in ip]

@@ -42,6 +42,18 @@ def test_the_guest_outlives_every_service(space: Space) -> None:
     assert conditions["Ready"] == "True"
 
 
+@pytest.mark.parametrize("component", ["virt-handler", "virt-controller", "node", "apiserver"])
+def test_a_start_survives_the_death_of_a_service(space: Space, component: str) -> None:
+    """kill -9 in the middle of two starts: both guests come up by themselves, each with one QEMU."""
+    for number, phase in enumerate(("Scheduling", "Scheduled")):
+        name = f"start{number}"
+        space.apply(kernel_boot(name))
+        eventually(lambda n=name, p=phase: space.vmi(n)["status"]["phase"] in (p, "Running"), within_s=30)  # type: ignore[misc]
+        space.engine.kill_component(component)
+        eventually(lambda n=name: space.vmi(n)["status"]["phase"] == "Running", within_s=90)  # type: ignore[misc]
+        assert space.engine.qemu_pid(space.namespace, name)
+
+
 def test_pause_works_after_the_handler_came_back(space: Space) -> None:
     """The new handler holds the old launcher's reins."""
     space.boot(kernel_boot("reins"))

@@ -8,7 +8,7 @@ import pytest
 
 from .conftest import Space
 from .engine import eventually
-from .manifests import kernel_boot, vmi
+from .manifests import kernel_boot, vmi, with_volume
 
 pytestmark = pytest.mark.e2e
 
@@ -60,6 +60,36 @@ def test_absent_image_is_named(space: Space) -> None:
     eventually(lambda: "virtpod.internal/absent:v9" in space.virtctl("explain", "vmi", "noimage"), within_s=30)
     space.kubectl("delete", "vmi", "noimage", "--timeout=60s")
     space.gone("pods")
+
+
+def test_unknown_processor_model_fails_with_the_field(space: Space) -> None:
+    """QEMU knows only when it starts; the VMI says it once instead of trying for minutes."""
+    manifest = kernel_boot("nocpu")
+    manifest["spec"]["domain"]["cpu"] = {"model": "nosuchmodel"}
+    space.apply(manifest)
+    failed = space.phase("nocpu", "Failed", within_s=60)
+    assert failed["status"]["reason"] == "InvalidSpec"
+    text = space.virtctl("explain", "vmi", "nocpu")
+    assert "spec.domain.cpu.model" in text
+    assert "nosuchmodel" in text
+
+
+def test_missing_secret_of_user_data_is_named_and_awaited(space: Space) -> None:
+    """The VMI says which Secret it waits for, and starts when it comes."""
+    space.apply(with_volume(vmi("nosecret"), "cloudinit", {"cloudInitNoCloud": {"secretRef": {"name": "late"}}}))
+    said = f"there is no Secret {space.namespace}/late"
+    eventually(lambda: said in space.virtctl("explain", "vmi", "nosecret"), within_s=30)
+    space.kubectl("create", "secret", "generic", "late", "--from-literal=userdata=#cloud-config\n")
+    space.ready("nosecret")
+
+
+def test_no_node_fits_is_said(space: Space) -> None:
+    space.apply(kernel_boot("choosy", nodeSelector={"disk": "none-such"}))
+    huge = kernel_boot("huge")
+    huge["spec"]["domain"]["memory"]["guest"] = "900Gi"
+    space.apply(huge)
+    eventually(lambda: "node affinity/selector" in space.virtctl("explain", "vmi", "choosy"), within_s=30)
+    eventually(lambda: "Insufficient memory" in space.virtctl("explain", "vmi", "huge"), within_s=30)
 
 
 def test_kernel_missing_in_the_image_fails_with_its_path(space: Space) -> None:

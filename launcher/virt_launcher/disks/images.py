@@ -20,6 +20,8 @@ _CORRUPT, _EXTERNAL_DATA = 1 << 1, 1 << 2
 _KNOWN_INCOMPATIBLE = 0b11111
 _SECTOR = 512
 _HEAD_BYTES = 4096
+#: Beyond this the tables of our overlay would not fit, and no storage of ours is that large.
+MAX_VIRTUAL_SIZE = 64 << 40
 
 #: Where the signature of a format that we do not take stands in the file.
 _FOREIGN = (
@@ -57,7 +59,7 @@ def inspect(fd: int) -> ImageFacts:
     size = os.fstat(fd).st_size
     if size == 0:
         raise BadImageError("it is empty")
-    return ImageFacts("raw", round_up(size, _SECTOR))
+    return ImageFacts("raw", _checked_size(size))
 
 
 def _inspect_qcow2(head: bytes) -> ImageFacts:
@@ -74,7 +76,14 @@ def _inspect_qcow2(head: bytes) -> ImageFacts:
         _check_incompatible(head)
     if size == 0:
         raise BadImageError("its virtual size is zero")
-    return ImageFacts("qcow2", round_up(size, _SECTOR))
+    return ImageFacts("qcow2", _checked_size(size))
+
+
+def _checked_size(size: int) -> int:
+    """A header may claim any size; the overlay over it is ours to make."""
+    if size > MAX_VIRTUAL_SIZE:
+        raise BadImageError(f"its virtual size of {size} bytes is beyond the limit of {MAX_VIRTUAL_SIZE >> 40} TiB")
+    return round_up(size, _SECTOR)
 
 
 def _check_incompatible(head: bytes) -> None:

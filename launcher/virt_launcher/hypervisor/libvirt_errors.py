@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import libvirt
@@ -33,6 +34,21 @@ _WRONG_STATE = frozenset(
     }
 )
 
+#: What libvirt finds wrong only when it starts the machine, under a code that says nothing: the field that asked for
+#: it, and what to do.
+_FIELDS = (
+    (
+        re.compile(r"Unknown CPU model '?([^\s']+)"),
+        "spec.domain.cpu.model",
+        "QEMU on this node does not know the processor model {!r}; name another, or leave the field out",
+    ),
+    (
+        re.compile(r"[Uu]nknown CPU feature:? '?([^\s']+)"),
+        "spec.domain.cpu.features",
+        "QEMU on this node does not know the processor feature {!r}; leave it out",
+    ),
+)
+
 
 def translate(error: libvirt.libvirtError, connection: Any, name: str) -> LauncherError:
     code, message = error.get_error_code(), error.get_error_message()
@@ -40,9 +56,18 @@ def translate(error: libvirt.libvirtError, connection: Any, name: str) -> Launch
         return NoMachineError(f"there is no machine {name}")
     if code in _GONE and not _is_alive(connection):
         return UnavailableError(f"libvirt does not answer: {message}")
+    if known := _field_error(message):
+        return known
     if code in _INVALID:
         return InvalidVMIError("", f"libvirt refuses this machine: {message}")
     return WrongStateError(message) if code in _WRONG_STATE else LauncherError(message)
+
+
+def _field_error(message: str) -> InvalidVMIError | None:
+    for pattern, field, advice in _FIELDS:
+        if match := pattern.search(message):
+            return InvalidVMIError(field, advice.format(match.group(1)))
+    return None
 
 
 def _is_alive(connection: Any) -> bool:

@@ -94,7 +94,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     monkeypatch.setattr(
         isolation, "open_netns", lambda _pod: own(os.getpid(), os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
     )
-    monkeypatch.setattr(isolation, "pod_pids", lambda _pod: [])
+    monkeypatch.setattr(isolation, "pod_pids", lambda *_: [])
     with ExitStack() as stack:
         yield Node(tmp_path, stack.enter_context(fake_kube()))
 

@@ -88,6 +88,9 @@ class FakeLauncher(launcher_pb2_grpc.LauncherServicer):
         handoffs = [pb.Handoff(name=name, time_us=now) for name in ("domain-defined", "guest-started")]
         return pb.SyncVMIResponse(domain=self.domain, handoffs=handoffs)
 
+    def Ping(self, request: pb.PingRequest, context: Any) -> pb.PingResponse:
+        return pb.PingResponse()
+
     def Pause(self, request: pb.PauseRequest, context: Any) -> pb.PauseResponse:
         self.calls.append("Pause")
         self.tell(pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="User"))

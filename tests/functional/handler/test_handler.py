@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -10,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -18,6 +20,7 @@ from framework.vmis import POD_UID, UID
 from framework.waiting import eventually
 
 from virt_core.rpc.status import failure_of, invalid_argument, unavailable
+from virt_handler import pulse, watchdog
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.notify.v1 import notify_pb2
 
@@ -332,3 +335,56 @@ def test_event_of_a_launcher_is_recorded_on_its_own_vmi(node: Node, launcher: Fa
         )
         event = eventually(lambda: [o for o in list(node.kube.objects.values()) if o.get("reason") == "IOerror"])[0]
         assert event["involvedObject"]["uid"] == UID
+
+
+def test_launcher_that_hangs_is_doubted_and_comes_back(
+    node: Node, launcher_process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SIGSTOP: alive, but silent. Once it answers again, nothing has happened."""
+    hasten(monkeypatch, doubt_s=1.0, lost_s=600.0)
+    with ended_afterwards(launcher_process), node.handler():
+        node.put(**HAND_OVER_NOW)
+        node.phase("Running", within_s=20)
+        launcher_process.send_signal(signal.SIGSTOP)
+        eventually(lambda: node.condition("Synchronized").get("reason") == "LauncherUnresponsive")
+        assert node.vmi()["status"]["phase"] == "Running"
+        launcher_process.send_signal(signal.SIGCONT)
+        eventually(lambda: not node.condition("Synchronized"), within_s=10)
+        assert node.vmi()["status"]["phase"] == "Running"
+
+
+def test_launcher_that_hangs_for_good_is_ended_and_told(
+    node: Node, launcher_process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hasten(monkeypatch, doubt_s=0.5, lost_s=1.0)
+    with ended_afterwards(launcher_process), node.handler():
+        node.put(**HAND_OVER_NOW)
+        node.phase("Running", within_s=20)
+        launcher_process.send_signal(signal.SIGSTOP)
+        assert node.phase("Failed", within_s=30)["reason"] == "LauncherUnresponsive"
+        assert launcher_process.wait(5) == -signal.SIGKILL
+        eventually(lambda: not node.ghosts())
+
+
+def hasten(monkeypatch: pytest.MonkeyPatch, *, doubt_s: float, lost_s: float) -> None:
+    for name, value in (
+        ("PING_EVERY_S", 0.3),
+        ("PING_DEADLINE_S", 0.2),
+        ("DOUBT_AFTER_S", doubt_s),
+        ("LOST_AFTER_S", lost_s),
+        # The real share belongs to a real deadline; a test machine is never this idle.
+        ("_STARVED_SHARE", 5.0),
+    ):
+        monkeypatch.setattr(pulse, name, value)
+    monkeypatch.setattr(watchdog, "PING_DEADLINE_S", 0.2)
+
+
+@contextlib.contextmanager
+def ended_afterwards(process: subprocess.Popen[str]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait(5)
+        assert process.stdout is not None
+        process.stdout.close()

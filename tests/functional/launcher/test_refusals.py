@@ -84,6 +84,23 @@ def test_what_qemu_itself_refuses_carries_its_words(ready: Sandbox, capability_c
     assert "invalid kernel header" in text
 
 
+@pytest.mark.parametrize(
+    ("cpu", "field"),
+    [
+        ({"model": "nosuchmodel"}, "spec.domain.cpu.model"),
+        ({"model": "Nehalem", "features": [{"name": "nosuchfeature"}]}, "spec.domain.cpu.features"),
+    ],
+)
+def test_processors_that_qemu_does_not_know(
+    ready: Sandbox, capability_cache: list[pb.CacheFile], cpu: dict[str, Any], field: str
+) -> None:
+    """libvirt says so under a code that means nothing; to the user it is the field that is wrong."""
+    code, text = refusal(ready, vmi(cpu=cpu), capability_cache)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT, text
+    assert text.startswith(f"{field}: ")
+    assert "nosuch" in text
+
+
 def test_the_vmi_of_another_launcher(ready: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
     body = vmi()
     body["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"

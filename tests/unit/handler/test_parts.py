@@ -14,6 +14,7 @@ from virt_handler.domains import bounded, newest
 from virt_handler.limits import TokenBucket, clip
 from virt_handler.podfiles import UnsafeFileError, checked_name
 from virt_handler.records import GhostRecord, NetworkRecord, RecordStore
+from virt_handler.resolver import Resolver
 from virt_handler.sessions import Session, Sessions
 from virt_handler.view import Task
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -132,7 +133,6 @@ def test_sessions_by_key() -> None:
 def test_plan_follows_the_spec() -> None:
     spec = {
         "hostname": "web",
-        "dnsConfig": {"nameservers": ["1.1.1.1"], "searches": ["example"]},
         "domain": {
             "cpu": {"cores": 2, "sockets": 2},
             "devices": {
@@ -151,7 +151,7 @@ def test_plan_follows_the_spec() -> None:
         },
         "networks": [{"name": "default", "pod": {"vmNetworkCIDR": "10.9.0.0/24"}}],
     }
-    plan = network.plan(vmi(spec=spec), 42, "/proc/self/fd/9", "/state")
+    plan = network.plan(vmi(spec=spec), 42, "/proc/self/fd/9", "/state", Resolver(("1.1.1.1",), ("example",)))
     assert (plan.vmi_uid, plan.pod_pid, plan.netns_path, plan.launcher_uid) == (UID, 42, "/proc/self/fd/9", 107)
     (nic,) = plan.interfaces
     assert (nic.binding, nic.mac, nic.vm_network_cidr, nic.queues) == (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from framework.vmis import NODE, handed_over
 
 from virt_core.apis import handoffs
@@ -12,7 +13,7 @@ from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
 from virt_core.kube.writes import difference
-from virt_handler import status
+from virt_handler import migratable, status
 from virt_handler.domains import End
 from virt_handler.view import Launcher, Step, Task, View, Work
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -77,7 +78,7 @@ def test_running_is_one_write_with_everything() -> None:
         "running",
     ]
     assert condition(vmi, "Ready") == ("True", "")
-    assert condition(vmi, "LiveMigratable") == ("True", "")
+    assert condition(vmi, "LiveMigratable") == ("False", "MigrationNotAvailable")
     assert [(v.name, v.target) for v in state.volume_status] == [("cloud", "vdb"), ("root", "vda")]
     assert state.machine is not None
     assert state.machine.type == "pc-q35-7.2"
@@ -236,6 +237,7 @@ def test_error_of_an_attempt_is_told() -> None:
     found = get_condition(told.status.conditions, "Synchronized")
     assert found is not None
     assert (found.reason, found.message) == ("SyncFailed", "QEMU did not start: no such file")
+    assert "network-ready" in [h.name for h in told.status.handoffs], "the write also tells how far things have come"
 
 
 def test_held_report_writes_nothing() -> None:
@@ -247,6 +249,18 @@ def test_not_migratable_says_why() -> None:
     bridged = handed_over(spec={"domain": {"devices": {"interfaces": [{"name": "default", "bridge": {}}]}}})
     vmi = status.reported(bridged, view(), Step(), NOW)
     assert condition(vmi, "LiveMigratable") == ("False", "InterfaceNotLiveMigratable")
+
+
+def test_nothing_claims_to_be_movable_before_anything_can_move_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One switch turns all of it: both conditions and the method."""
+    vmi = running()
+    assert condition(vmi, "StorageLiveMigratable") == ("False", "MigrationNotAvailable")
+    assert vmi.status.migration_method == ""
+    monkeypatch.setattr(migratable, "MIGRATION_AVAILABLE", True)
+    vmi = running()
+    assert condition(vmi, "LiveMigratable") == ("True", "")
+    assert condition(vmi, "StorageLiveMigratable") == ("True", "")
+    assert vmi.status.migration_method == "BlockMigration"
 
 
 def test_node_name_is_left_alone() -> None:

@@ -164,6 +164,7 @@ def test_listed_ports_only() -> None:
         ({"ports": [NetPort(port=0)]}, "ports"),
         ({"ports": [NetPort(port=1, protocol="ICMP")]}, "ports"),
         ({"hostname": "a\nb"}, "hostname"),
+        ({"hostname": "a\n"}, "hostname"),
         ({"search_domains": ["x,y"]}, "searchDomains"),
         ({"dns_servers": ["not-an-ip"]}, "dnsServers"),
     ],
