@@ -1,8 +1,7 @@
-"""The CustomResourceDefinitions of kubevirt.io, built from the structs. `hack/generate_crds.py` writes the files."""
+"""The CustomResourceDefinitions, built from the structs. `hack/generate_crds.py` writes the files."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from virt_core.apis.apiextensions import (
@@ -13,66 +12,20 @@ from virt_core.apis.apiextensions import (
     CustomResourceDefinitionSpec,
     CustomResourceDefinitionVersion,
     CustomResourceSubresources,
+    CustomResourceSubresourceScale,
     CustomResourceValidation,
 )
+from virt_core.apis.crdkinds import KINDS, Column, CrdKind, Version
 from virt_core.apis.meta import ObjectMeta
-from virt_core.apis.names import GROUP, LABEL_APP, VERSION, VERSION_OLD
+from virt_core.apis.names import LABEL_APP
 from virt_core.apis.registry import plain_object, resource_by_kind
 from virt_core.apis.schema import object_schema
 
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of `kubectl get`; a wide one shows only with `-o wide`."""
-
-    name: str
-    path: str
-    type: str = "string"
-    wide: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CrdKind:
-    """What a kind's definition says beyond its schema."""
-
-    kind: str
-    short_names: tuple[str, ...]
-    columns: tuple[Column, ...]
-    status_subresource: bool = True
-
-
-def _condition(type_: str) -> str:
-    return f".status.conditions[?(@.type=='{type_}')].status"
-
-
-_AGE = Column("Age", ".metadata.creationTimestamp", "date")
-
-KINDS: tuple[CrdKind, ...] = (
-    CrdKind(
-        "VirtualMachine",
-        ("vm", "vms"),
-        (_AGE, Column("Status", ".status.printableStatus"), Column("Ready", _condition("Ready"))),
-    ),
-    CrdKind(
-        "VirtualMachineInstance",
-        ("vmi", "vmis"),
-        (
-            _AGE,
-            Column("Phase", ".status.phase"),
-            Column("IP", ".status.interfaces[0].ipAddress"),
-            Column("NodeName", ".status.nodeName"),
-            Column("Ready", _condition("Ready")),
-            Column("Live-Migratable", _condition("LiveMigratable"), wide=True),
-            Column("Paused", _condition("Paused"), wide=True),
-        ),
-        # Status and metadata of a VMI are written together, in one patch.
-        status_subresource=False,
-    ),
-    CrdKind(
-        "VirtualMachineInstanceMigration",
-        ("vmim", "vmims"),
-        (Column("Phase", ".status.phase"), Column("VMI", ".spec.vmiName")),
-    ),
+LABEL_OPERATOR = "operator.kubevirt.io"
+_SCALE = CustomResourceSubresourceScale(
+    spec_replicas_path=".spec.replicas",
+    status_replicas_path=".status.replicas",
+    label_selector_path=".status.labelSelector",
 )
 
 
@@ -89,14 +42,15 @@ def plain_definitions() -> dict[str, dict[str, Any]]:
 def _definition(kind: CrdKind) -> CustomResourceDefinition:
     resource = resource_by_kind(kind.kind)
     schema = object_schema(resource.load())
+    label = LABEL_OPERATOR if kind.kind == "KubeVirt" else LABEL_APP
     return CustomResourceDefinition(
-        metadata=ObjectMeta(name=f"{resource.plural}.{GROUP}", labels={LABEL_APP: ""}),
+        metadata=ObjectMeta(name=f"{resource.plural}.{resource.group}", labels={label: ""}),
         spec=CustomResourceDefinitionSpec(
-            group=GROUP,
-            scope="Namespaced",
+            group=resource.group,
+            scope="Namespaced" if resource.namespaced else "Cluster",
             names=_names(kind, resource.plural),
             conversion=CustomResourceConversion(strategy="None"),
-            versions=[_version(kind, VERSION, schema), _version(kind, VERSION_OLD, schema)],
+            versions=[_version(kind, version, schema) for version in kind.versions],
         ),
     )
 
@@ -108,22 +62,27 @@ def _names(kind: CrdKind, plural: str) -> CustomResourceDefinitionNames:
         kind=kind.kind,
         list_kind=f"{kind.kind}List",
         short_names=list(kind.short_names),
-        categories=["all"],
+        categories=["all"] if kind.in_all else [],
     )
 
 
-def _version(kind: CrdKind, version: str, schema: dict[str, Any]) -> CustomResourceDefinitionVersion:
-    old = version == VERSION_OLD
+def _version(kind: CrdKind, version: Version, schema: dict[str, Any]) -> CustomResourceDefinitionVersion:
     return CustomResourceDefinitionVersion(
-        name=version,
+        name=version.name,
         served=True,
-        storage=not old,
-        deprecated=old,
-        deprecation_warning=f"{GROUP}/{version} is deprecated, use {GROUP}/{VERSION}" if old else None,
+        storage=version.storage,
+        deprecated=bool(version.warning),
+        deprecation_warning=version.warning or None,
         schema=CustomResourceValidation(open_api_v3_schema=schema),
-        subresources=CustomResourceSubresources(status={}) if kind.status_subresource else None,
+        subresources=_subresources(kind),
         additional_printer_columns=[_column(column) for column in kind.columns],
     )
+
+
+def _subresources(kind: CrdKind) -> CustomResourceSubresources | None:
+    if not kind.status_subresource:
+        return None
+    return CustomResourceSubresources(status={}, scale=_SCALE if kind.scale_subresource else None)
 
 
 def _column(column: Column) -> CustomResourceColumnDefinition:

@@ -92,8 +92,8 @@ class CDRomTarget(Struct):
 class CustomBlockSize(Struct):
     """Block sizes in bytes."""
 
-    logical: Uint  #: The logical block size.
-    physical: Uint  #: The physical block size.
+    logical: Uint = 0  #: The logical block size.
+    physical: Uint = 0  #: The physical block size.
     discard_granularity: Uint | None = None  #: The unit of discards.
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from virt_core.apis.base import Struct, Uint
+from typing import Annotated
+
+from virt_core.apis.base import REQUIRED, Struct, Uint
 
 
 class InterfaceBridge(Struct):
@@ -50,9 +52,9 @@ class Port(Struct):
 class PortRange(Struct):
     """A range of ports that the guest serves."""
 
-    protocol: str = ""  #: TCP or UDP.
-    start: int = 0  #: The first port.
-    end: int = 0  #: The last port.
+    protocol: Annotated[str, REQUIRED] = ""  #: TCP or UDP.
+    start: Annotated[int, REQUIRED] = 0  #: The first port.
+    end: Annotated[int, REQUIRED] = 0  #: The last port.
 
 
 class DHCPPrivateOptions(Struct):

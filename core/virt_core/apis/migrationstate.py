@@ -12,13 +12,23 @@ from virt_core.apis.quantity import Quantity
 class StallDetector(Struct):
     """When a migration counts as stalled."""
 
-    enabled: bool | None = None  #: Whether it watches.
+    stall_margin: int | None = None  #: How far below the best value still counts as progress.
+    stall_progress_timeout: int | None = None  #: Seconds without progress.
+    switchover_timeout: int | None = None  #: Seconds that the switch may take.
+    search_local_minima: bool | None = None  #: Whether it waits for a good moment.
+    completion_timeout_factor: Quantity | None = None  #: Times the timeout.
+    ewma_alpha: Quantity | None = None  #: The weight of the newest value.
+    patience_window_decay_factor: Quantity | None = None  #: How fast patience ends.
+    precopy_possible_factor: Quantity | None = None  #: When pre-copy still can succeed.
 
 
 class DowntimeTuning(Struct):
     """How the allowed downtime grows."""
 
-    enabled: bool | None = None  #: Whether it grows.
+    initial_ms: int | None = None  #: Milliseconds at first.
+    steps: int | None = None  #: In how many steps it grows.
+    start_after_iteration: int | None = None  #: After how many rounds it starts to grow.
+    cooldown_seconds: int | None = None  #: Seconds between two steps.
 
 
 class ExperimentalMigrationConfiguration(Struct):

@@ -25,8 +25,8 @@ class MultusNetwork(Struct):
 class ResourceClaimNetworkSource(Struct):
     """A network device from a dynamic resource claim."""
 
-    claim_name: str  #: The claim in spec.resourceClaims.
-    request_name: str  #: The request within the claim.
+    claim_name: str = ""  #: The claim in spec.resourceClaims.
+    request_name: str = ""  #: The request within the claim.
 
 
 class Network(Struct):

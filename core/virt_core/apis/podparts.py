@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from msgspec import field
 
-from virt_core.apis.base import Struct
+from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.quantity import IntOrString, Quantity
 
 
@@ -17,9 +19,9 @@ class LocalObjectReference(Struct):
 class TypedLocalObjectReference(Struct):
     """An object of the same namespace, by kind and name."""
 
-    kind: str
-    name: str
-    api_group: str | None = None
+    kind: Annotated[str, REQUIRED] = ""  #: The object's kind.
+    name: Annotated[str, REQUIRED] = ""  #: The object's name.
+    api_group: str | None = None  #: The group of the kind; the core group by default.
 
 
 class ObjectReference(Struct):

@@ -93,6 +93,37 @@ _KINDS: tuple[tuple[str, str, str, str], ...] = (
     ("kubevirt.io", "v1", "vm", "VirtualMachine:virtualmachines:ns"),
     ("kubevirt.io", "v1", "vmi", "VirtualMachineInstance:virtualmachineinstances:ns"),
     ("kubevirt.io", "v1", "migration", "VirtualMachineInstanceMigration:virtualmachineinstancemigrations:ns"),
+    ("kubevirt.io", "v1", "replicaset", "VirtualMachineInstanceReplicaSet:virtualmachineinstancereplicasets:ns"),
+    ("kubevirt.io", "v1", "preset", "VirtualMachineInstancePreset:virtualmachineinstancepresets:ns"),
+    ("kubevirt.io", "v1", "kubevirt", "KubeVirt:kubevirts:ns"),
+    ("pool.kubevirt.io", "v1beta1", "pool", "VirtualMachinePool:virtualmachinepools:ns"),
+    ("snapshot.kubevirt.io", "v1beta1", "snapshot", "VirtualMachineSnapshot:virtualmachinesnapshots:ns"),
+    ("snapshot.kubevirt.io", "v1beta1", "snapshot", "VirtualMachineSnapshotContent:virtualmachinesnapshotcontents:ns"),
+    ("snapshot.kubevirt.io", "v1beta1", "snapshot", "VirtualMachineRestore:virtualmachinerestores:ns"),
+    ("export.kubevirt.io", "v1", "export", "VirtualMachineExport:virtualmachineexports:ns"),
+    ("clone.kubevirt.io", "v1beta1", "clone", "VirtualMachineClone:virtualmachineclones:ns"),
+    ("backup.kubevirt.io", "v1alpha1", "backup", "VirtualMachineBackup:virtualmachinebackups:ns"),
+    ("backup.kubevirt.io", "v1alpha1", "backup", "VirtualMachineBackupTracker:virtualmachinebackuptrackers:ns"),
+    (
+        "instancetype.kubevirt.io",
+        "v1beta1",
+        "instancetype",
+        "VirtualMachineInstancetype:virtualmachineinstancetypes:ns",
+    ),
+    (
+        "instancetype.kubevirt.io",
+        "v1beta1",
+        "instancetype",
+        "VirtualMachineClusterInstancetype:virtualmachineclusterinstancetypes:cluster",
+    ),
+    ("instancetype.kubevirt.io", "v1beta1", "instancetype", "VirtualMachinePreference:virtualmachinepreferences:ns"),
+    (
+        "instancetype.kubevirt.io",
+        "v1beta1",
+        "instancetype",
+        "VirtualMachineClusterPreference:virtualmachineclusterpreferences:cluster",
+    ),
+    ("migrations.kubevirt.io", "v1alpha1", "policy", "MigrationPolicy:migrationpolicies:cluster"),
 )
 
 RESOURCES: tuple[Resource, ...] = tuple(_table())

@@ -53,7 +53,7 @@ class DataVolumeTemplateSpec(Struct):
     api_version: str = ""  #: The DataVolume's API version.
     kind: str = ""  #: DataVolume.
     metadata: ObjectMeta | None = None  #: Its name, labels and annotations.
-    spec: dict[str, Any] = field(default_factory=dict)  #: The DataVolume's spec.
+    spec: Annotated[dict[str, Any], REQUIRED] = field(default_factory=dict)  #: The DataVolume's spec.
     status: DataVolumeTemplateDummyStatus | None = None  #: Ignored.
 
 

@@ -153,6 +153,12 @@ class KernelBootStatus(Struct):
     initrd_info: InitrdInfo | None = None  #: The initial RAM disk.
 
 
+class BackupVolume(Struct):
+    """A volume of a backup."""
+
+    volume_name: str  #: The volume.
+
+
 class BackupStatus(Struct):
     """A backup that runs."""
 
@@ -163,6 +169,8 @@ class BackupStatus(Struct):
     failed: bool = False  #: Whether it failed.
     backup_msg: str = ""  #: What happened.
     checkpoint_name: str = ""  #: The checkpoint it made.
+    quiesce_status: str = ""  #: Whether the guest's filesystems were frozen.
+    volumes: list[BackupVolume] = []  #: The volumes.
 
 
 class ChangedBlockTrackingStatus(Struct):

@@ -8,6 +8,7 @@ controller that is called again at once would decide on the old object and write
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from virt_core.apis.base import to_plain
@@ -50,13 +51,26 @@ def _map_difference(path: tuple[str, ...], before: dict[str, Any], after: dict[s
 
 def write_difference(client: KubeClient, old: T, new: T) -> T | None:
     """Writes what changed, if anything did. Raises Conflict when `old` is not the newest version any more."""
-    operations = difference(old, new)
+    return write_operations(client, old, difference(old, new))
+
+
+def write_status(client: KubeClient, old: T, new: T) -> T | None:
+    """The same for the status alone, of a kind whose status is a subresource."""
+    before, after = _at(to_plain(old), ("status",)), _at(to_plain(new), ("status",))
+    return write_operations(client, old, _map_difference(("status",), before, after), "status")
+
+
+def write_operations(
+    client: KubeClient, old: T, operations: Sequence[Mapping[str, Any]], subresource: str = ""
+) -> T | None:
+    """Patches `old`, if there is anything to patch, and only if it is still the newest version."""
     if not operations:
         return None
     guard = op.test("/metadata/resourceVersion", old.metadata.resource_version)
     meta = old.metadata
+    patch = JsonPatch([guard, *operations])
     try:
-        return client.patch(type(old), meta.name, meta.namespace, JsonPatch([guard, *operations]))
+        return client.patch(type(old), meta.name, meta.namespace, patch, subresource=subresource)
     except Invalid as error:
         # A failed test is a 422 like a refused field; only the latter carries causes.
         if error.causes:

@@ -6,6 +6,7 @@ comes from our CA is not enough: every call checks the role.
 
 from __future__ import annotations
 
+import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,14 @@ class TlsFiles:
     def channel_credentials(self) -> grpc.ChannelCredentials:
         material = self.current()
         return grpc.ssl_channel_credentials(material.ca, material.key, material.cert)
+
+    def guest_context(self) -> ssl.SSLContext:
+        """For TLS towards a guest: it may check who we are; we know it by its address, not by a certificate."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.load_cert_chain(self._directory / "tls.crt", self._directory / "tls.key")
+        return context
 
 
 def peer_names(context: grpc.ServicerContext) -> list[str]:

@@ -44,27 +44,30 @@ def configure(component: str, level: str = "info", json: bool | None = None, *, 
         raise ValueError(f"log level {level!r} is not one of {', '.join(LEVELS)}")
     as_json = not sys.stderr.isatty() if json is None else json
     if light:
-        _Route.sink = staticmethod(LightSink(component, LEVELS[level], render_json if as_json else _render_text))
+        _Route.sink = staticmethod(LightSink(component, render_json if as_json else _render_text))
     else:
         from virt_core.runtime.structured import structlog_sink
 
-        _Route.sink = staticmethod(structlog_sink(component, LEVELS[level], as_json=as_json))
+        _Route.sink = staticmethod(structlog_sink(component, as_json=as_json))
     root = logging.getLogger()
     root.handlers[:] = [_Bridge()]
-    root.setLevel(max(LEVELS[level], logging.WARNING))
+    set_level(level)
+
+
+def set_level(level: str) -> None:
+    """Changes the least level of a running process; one of LEVELS."""
+    _Route.threshold = LEVELS[level]
+    logging.getLogger().setLevel(max(LEVELS[level], logging.WARNING))
 
 
 class LightSink:
     """What structlog does for the services, for a process that can not afford it."""
 
-    def __init__(self, component: str, threshold: int, render: Renderer) -> None:
+    def __init__(self, component: str, render: Renderer) -> None:
         self._component = component
-        self._threshold = threshold
         self._render = render
 
     def __call__(self, level: str, msg: str, fields: Event) -> None:
-        if LEVELS[level] < self._threshold:
-            return
         now = datetime.now(UTC).strftime(TIME_FORMAT)
         head: Event = {"level": level, "timestamp": now, "component": self._component, "msg": msg}
         event = {**head, **fields, **head}
@@ -98,7 +101,13 @@ def _render_text(event: Event) -> str:
 class _Route:
     """Where lines go. Loggers look here at each call, so module-level loggers may be made before `configure`."""
 
-    sink: Sink = staticmethod(LightSink("", LEVELS["info"], render_json))
+    sink: Sink = staticmethod(LightSink("", render_json))
+    threshold = LEVELS["info"]
+
+
+def _emit(level: str, msg: str, fields: Event) -> None:
+    if LEVELS[level] >= _Route.threshold:
+        _Route.sink(level, msg, fields)
 
 
 class Logger:
@@ -112,20 +121,20 @@ class Logger:
         return Logger({**self._fields, **fields})
 
     def debug(self, msg: str, **fields: Any) -> None:
-        _Route.sink("debug", msg, {**self._fields, **fields})
+        _emit("debug", msg, {**self._fields, **fields})
 
     def info(self, msg: str, **fields: Any) -> None:
-        _Route.sink("info", msg, {**self._fields, **fields})
+        _emit("info", msg, {**self._fields, **fields})
 
     def warning(self, msg: str, **fields: Any) -> None:
-        _Route.sink("warning", msg, {**self._fields, **fields})
+        _emit("warning", msg, {**self._fields, **fields})
 
     def error(self, msg: str, **fields: Any) -> None:
-        _Route.sink("error", msg, {**self._fields, **fields})
+        _emit("error", msg, {**self._fields, **fields})
 
     def exception(self, msg: str, **fields: Any) -> None:
         """An error with the traceback of the exception that is being handled."""
-        _Route.sink("error", msg, {"exc_info": True, **self._fields, **fields})
+        _emit("error", msg, {"exc_info": True, **self._fields, **fields})
 
 
 def get_logger(name: str = "", **fields: Any) -> Logger:
@@ -141,4 +150,4 @@ class _Bridge(logging.Handler):
         fields: Event = {"logger": record.name}
         if record.exc_info and record.exc_info[1] is not None:
             fields["exc_info"] = record.exc_info
-        _Route.sink(level, record.getMessage(), fields)
+        _emit(level, record.getMessage(), fields)

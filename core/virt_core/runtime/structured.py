@@ -14,11 +14,11 @@ from virt_core.runtime.logs import LEVELS, TIME_FORMAT, Event, Sink, render_json
 _FIRST = ("level", "timestamp", "component", "msg")
 
 
-def structlog_sink(component: str, threshold: int, *, as_json: bool) -> Sink:
+def structlog_sink(component: str, *, as_json: bool) -> Sink:
     """Configures structlog for this process and returns the way into it."""
     structlog.configure(
         processors=_processors(component, as_json),
-        wrapper_class=structlog.make_filtering_bound_logger(threshold),
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS["debug"]),
         logger_factory=_to_standard_error,
         cache_logger_on_first_use=False,
     )
