@@ -353,6 +353,7 @@ class Domain(_message.Message):
     GRACEFUL_SHUTDOWN_REQUESTED_FIELD_NUMBER: _builtins.int
     EMULATED_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
+    FILESYSTEMS_FROZEN_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`<namespace>_<name>`"""
     uuid: _builtins.str
@@ -369,6 +370,8 @@ class Domain(_message.Message):
     emulated: _builtins.bool
     """Runs by software emulation."""
     agent_version: _builtins.str
+    filesystems_frozen: _builtins.bool
+    """By Freeze, and not let go yet."""
     @_builtins.property
     def interfaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuestInterface]: ...
     @_builtins.property
@@ -394,10 +397,11 @@ class Domain(_message.Message):
         graceful_shutdown_requested: _builtins.bool = ...,
         emulated: _builtins.bool = ...,
         agent_version: _builtins.str = ...,
+        filesystems_frozen: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["os_info", b"os_info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "message", b"message", "name", b"name", "os_info", b"os_info", "reason", b"reason", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "message", b"message", "name", b"name", "os_info", b"os_info", "reason", b"reason", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -782,3 +786,317 @@ class PingResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PingResponse: _TypeAlias = PingResponse  # noqa: Y015
+
+@_typing.final
+class SoftRebootRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SoftRebootRequest: _TypeAlias = SoftRebootRequest  # noqa: Y015
+
+@_typing.final
+class SoftRebootResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SoftRebootResponse: _TypeAlias = SoftRebootResponse  # noqa: Y015
+
+@_typing.final
+class ResetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetRequest: _TypeAlias = ResetRequest  # noqa: Y015
+
+@_typing.final
+class ResetResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResetResponse: _TypeAlias = ResetResponse  # noqa: Y015
+
+@_typing.final
+class FreezeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UNFREEZE_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    unfreeze_timeout_seconds: _builtins.int
+    """At least 1."""
+    def __init__(
+        self,
+        *,
+        unfreeze_timeout_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["unfreeze_timeout_seconds", b"unfreeze_timeout_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FreezeRequest: _TypeAlias = FreezeRequest  # noqa: Y015
+
+@_typing.final
+class FreezeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FreezeResponse: _TypeAlias = FreezeResponse  # noqa: Y015
+
+@_typing.final
+class UnfreezeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnfreezeRequest: _TypeAlias = UnfreezeRequest  # noqa: Y015
+
+@_typing.final
+class UnfreezeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnfreezeResponse: _TypeAlias = UnfreezeResponse  # noqa: Y015
+
+@_typing.final
+class ScreenshotRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScreenshotRequest: _TypeAlias = ScreenshotRequest  # noqa: Y015
+
+@_typing.final
+class ScreenshotResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGE_FIELD_NUMBER: _builtins.int
+    image: _builtins.bytes
+    """PNG."""
+    def __init__(
+        self,
+        *,
+        image: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScreenshotResponse: _TypeAlias = ScreenshotResponse  # noqa: Y015
+
+@_typing.final
+class GetUsersRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsersRequest: _TypeAlias = GetUsersRequest  # noqa: Y015
+
+@_typing.final
+class GetUsersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuestUser]: ...
+    def __init__(
+        self,
+        *,
+        users: _abc.Iterable[Global___GuestUser] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["users", b"users"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsersResponse: _TypeAlias = GetUsersResponse  # noqa: Y015
+
+@_typing.final
+class GuestUser(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
+    LOGIN_TIME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    domain: _builtins.str
+    login_time: _builtins.float
+    """Seconds since 1970, with a fraction."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        domain: _builtins.str = ...,
+        login_time: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "login_time", b"login_time", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GuestUser: _TypeAlias = GuestUser  # noqa: Y015
+
+@_typing.final
+class GetFilesystemsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFilesystemsRequest: _TypeAlias = GetFilesystemsRequest  # noqa: Y015
+
+@_typing.final
+class GetFilesystemsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILESYSTEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def filesystems(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuestFilesystem]: ...
+    def __init__(
+        self,
+        *,
+        filesystems: _abc.Iterable[Global___GuestFilesystem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filesystems", b"filesystems"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFilesystemsResponse: _TypeAlias = GetFilesystemsResponse  # noqa: Y015
+
+@_typing.final
+class GuestFilesystem(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DISK_NAME_FIELD_NUMBER: _builtins.int
+    MOUNT_POINT_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    USED_BYTES_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    DISKS_FIELD_NUMBER: _builtins.int
+    disk_name: _builtins.str
+    """Device in the guest, e.g. vda1."""
+    mount_point: _builtins.str
+    type: _builtins.str
+    used_bytes: _builtins.int
+    total_bytes: _builtins.int
+    @_builtins.property
+    def disks(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuestFilesystemDisk]: ...
+    def __init__(
+        self,
+        *,
+        disk_name: _builtins.str = ...,
+        mount_point: _builtins.str = ...,
+        type: _builtins.str = ...,
+        used_bytes: _builtins.int = ...,
+        total_bytes: _builtins.int = ...,
+        disks: _abc.Iterable[Global___GuestFilesystemDisk] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disk_name", b"disk_name", "disks", b"disks", "mount_point", b"mount_point", "total_bytes", b"total_bytes", "type", b"type", "used_bytes", b"used_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GuestFilesystem: _TypeAlias = GuestFilesystem  # noqa: Y015
+
+@_typing.final
+class GuestFilesystemDisk(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERIAL_FIELD_NUMBER: _builtins.int
+    BUS_TYPE_FIELD_NUMBER: _builtins.int
+    serial: _builtins.str
+    bus_type: _builtins.str
+    def __init__(
+        self,
+        *,
+        serial: _builtins.str = ...,
+        bus_type: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bus_type", b"bus_type", "serial", b"serial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GuestFilesystemDisk: _TypeAlias = GuestFilesystemDisk  # noqa: Y015

@@ -89,6 +89,41 @@ class LauncherStub:
                 request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PingRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PingResponse.FromString,
                 _registered_method=True)
+        self.SoftReboot = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/SoftReboot',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SoftRebootRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SoftRebootResponse.FromString,
+                _registered_method=True)
+        self.Reset = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/Reset',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ResetRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ResetResponse.FromString,
+                _registered_method=True)
+        self.Freeze = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/Freeze',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.FreezeRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.FreezeResponse.FromString,
+                _registered_method=True)
+        self.Unfreeze = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/Unfreeze',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.UnfreezeRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.UnfreezeResponse.FromString,
+                _registered_method=True)
+        self.Screenshot = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/Screenshot',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ScreenshotRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ScreenshotResponse.FromString,
+                _registered_method=True)
+        self.GetUsers = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/GetUsers',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetUsersRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetUsersResponse.FromString,
+                _registered_method=True)
+        self.GetFilesystems = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/GetFilesystems',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsResponse.FromString,
+                _registered_method=True)
 
 
 class LauncherServicer:
@@ -165,6 +200,53 @@ class LauncherServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SoftReboot(self, request, context):
+        """Asks the guest to start anew: by its agent if there is one, else by the power button. Returns at once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reset(self, request, context):
+        """The reset button: the guest is not asked, the machine stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Freeze(self, request, context):
+        """Holds back writes to the guest's filesystems, by its agent. They are let go after the timeout at the latest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unfreeze(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Screenshot(self, request, context):
+        """A picture of the guest's screen.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsers(self, request, context):
+        """Who is logged in, and which filesystems are mounted, as the guest agent says just now.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetFilesystems(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LauncherServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -222,6 +304,41 @@ def add_LauncherServicer_to_server(servicer, server):
                     servicer.Ping,
                     request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PingRequest.FromString,
                     response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PingResponse.SerializeToString,
+            ),
+            'SoftReboot': grpc.unary_unary_rpc_method_handler(
+                    servicer.SoftReboot,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SoftRebootRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SoftRebootResponse.SerializeToString,
+            ),
+            'Reset': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reset,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ResetRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ResetResponse.SerializeToString,
+            ),
+            'Freeze': grpc.unary_unary_rpc_method_handler(
+                    servicer.Freeze,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.FreezeRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.FreezeResponse.SerializeToString,
+            ),
+            'Unfreeze': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unfreeze,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.UnfreezeRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.UnfreezeResponse.SerializeToString,
+            ),
+            'Screenshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.Screenshot,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ScreenshotRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ScreenshotResponse.SerializeToString,
+            ),
+            'GetUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsers,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetUsersRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetUsersResponse.SerializeToString,
+            ),
+            'GetFilesystems': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFilesystems,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -521,6 +638,195 @@ class Launcher:
             '/virtpod.launcher.v1.Launcher/Ping',
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PingRequest.SerializeToString,
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SoftReboot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/SoftReboot',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SoftRebootRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SoftRebootResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/Reset',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ResetRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ResetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Freeze(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/Freeze',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.FreezeRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.FreezeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unfreeze(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/Unfreeze',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.UnfreezeRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.UnfreezeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Screenshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/Screenshot',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ScreenshotRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ScreenshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/GetUsers',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetUsersRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetUsersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFilesystems(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/GetFilesystems',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,6 +56,18 @@ class LauncherStub:
     GetDomainStats: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetDomainStatsRequest, _launcher_pb2.GetDomainStatsResponse]
     GetGuestInfo: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetGuestInfoRequest, _launcher_pb2.GetGuestInfoResponse]
     Ping: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.PingRequest, _launcher_pb2.PingResponse]
+    SoftReboot: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.SoftRebootRequest, _launcher_pb2.SoftRebootResponse]
+    """Asks the guest to start anew: by its agent if there is one, else by the power button. Returns at once."""
+    Reset: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.ResetRequest, _launcher_pb2.ResetResponse]
+    """The reset button: the guest is not asked, the machine stays."""
+    Freeze: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.FreezeRequest, _launcher_pb2.FreezeResponse]
+    """Holds back writes to the guest's filesystems, by its agent. They are let go after the timeout at the latest."""
+    Unfreeze: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.UnfreezeRequest, _launcher_pb2.UnfreezeResponse]
+    Screenshot: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.ScreenshotRequest, _launcher_pb2.ScreenshotResponse]
+    """A picture of the guest's screen."""
+    GetUsers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetUsersRequest, _launcher_pb2.GetUsersResponse]
+    """Who is logged in, and which filesystems are mounted, as the guest agent says just now."""
+    GetFilesystems: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetFilesystemsRequest, _launcher_pb2.GetFilesystemsResponse]
 
 @_typing.type_check_only
 class LauncherAsyncStub(LauncherStub):
@@ -76,6 +88,18 @@ class LauncherAsyncStub(LauncherStub):
     GetDomainStats: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetDomainStatsRequest, _launcher_pb2.GetDomainStatsResponse]  # type: ignore[assignment]
     GetGuestInfo: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetGuestInfoRequest, _launcher_pb2.GetGuestInfoResponse]  # type: ignore[assignment]
     Ping: _aio.UnaryUnaryMultiCallable[_launcher_pb2.PingRequest, _launcher_pb2.PingResponse]  # type: ignore[assignment]
+    SoftReboot: _aio.UnaryUnaryMultiCallable[_launcher_pb2.SoftRebootRequest, _launcher_pb2.SoftRebootResponse]  # type: ignore[assignment]
+    """Asks the guest to start anew: by its agent if there is one, else by the power button. Returns at once."""
+    Reset: _aio.UnaryUnaryMultiCallable[_launcher_pb2.ResetRequest, _launcher_pb2.ResetResponse]  # type: ignore[assignment]
+    """The reset button: the guest is not asked, the machine stays."""
+    Freeze: _aio.UnaryUnaryMultiCallable[_launcher_pb2.FreezeRequest, _launcher_pb2.FreezeResponse]  # type: ignore[assignment]
+    """Holds back writes to the guest's filesystems, by its agent. They are let go after the timeout at the latest."""
+    Unfreeze: _aio.UnaryUnaryMultiCallable[_launcher_pb2.UnfreezeRequest, _launcher_pb2.UnfreezeResponse]  # type: ignore[assignment]
+    Screenshot: _aio.UnaryUnaryMultiCallable[_launcher_pb2.ScreenshotRequest, _launcher_pb2.ScreenshotResponse]  # type: ignore[assignment]
+    """A picture of the guest's screen."""
+    GetUsers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetUsersRequest, _launcher_pb2.GetUsersResponse]  # type: ignore[assignment]
+    """Who is logged in, and which filesystems are mounted, as the guest agent says just now."""
+    GetFilesystems: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetFilesystemsRequest, _launcher_pb2.GetFilesystemsResponse]  # type: ignore[assignment]
 
 class LauncherServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -159,5 +183,59 @@ class LauncherServicer(metaclass=_abc_1.ABCMeta):
         request: _launcher_pb2.PingRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.PingResponse, _abc.Awaitable[_launcher_pb2.PingResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SoftReboot(
+        self,
+        request: _launcher_pb2.SoftRebootRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.SoftRebootResponse, _abc.Awaitable[_launcher_pb2.SoftRebootResponse]]:
+        """Asks the guest to start anew: by its agent if there is one, else by the power button. Returns at once."""
+
+    @_abc_1.abstractmethod
+    def Reset(
+        self,
+        request: _launcher_pb2.ResetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.ResetResponse, _abc.Awaitable[_launcher_pb2.ResetResponse]]:
+        """The reset button: the guest is not asked, the machine stays."""
+
+    @_abc_1.abstractmethod
+    def Freeze(
+        self,
+        request: _launcher_pb2.FreezeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.FreezeResponse, _abc.Awaitable[_launcher_pb2.FreezeResponse]]:
+        """Holds back writes to the guest's filesystems, by its agent. They are let go after the timeout at the latest."""
+
+    @_abc_1.abstractmethod
+    def Unfreeze(
+        self,
+        request: _launcher_pb2.UnfreezeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.UnfreezeResponse, _abc.Awaitable[_launcher_pb2.UnfreezeResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Screenshot(
+        self,
+        request: _launcher_pb2.ScreenshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.ScreenshotResponse, _abc.Awaitable[_launcher_pb2.ScreenshotResponse]]:
+        """A picture of the guest's screen."""
+
+    @_abc_1.abstractmethod
+    def GetUsers(
+        self,
+        request: _launcher_pb2.GetUsersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GetUsersResponse, _abc.Awaitable[_launcher_pb2.GetUsersResponse]]:
+        """Who is logged in, and which filesystems are mounted, as the guest agent says just now."""
+
+    @_abc_1.abstractmethod
+    def GetFilesystems(
+        self,
+        request: _launcher_pb2.GetFilesystemsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GetFilesystemsResponse, _abc.Awaitable[_launcher_pb2.GetFilesystemsResponse]]: ...
 
 def add_LauncherServicer_to_server(servicer: LauncherServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -34,12 +34,26 @@ class _StreamKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_StreamKind
     STREAM_KIND_UNSPECIFIED: _StreamKind.ValueType  # 0
     STREAM_KIND_SERIAL_CONSOLE: _StreamKind.ValueType  # 1
     STREAM_KIND_VNC: _StreamKind.ValueType  # 2
+    STREAM_KIND_USBREDIR: _StreamKind.ValueType  # 3
+    """The first free slot of those that the machine has."""
+    STREAM_KIND_VSOCK: _StreamKind.ValueType  # 4
+    """A socket of the guest: `port`, `cid` and `tls` of OpenStream."""
+    STREAM_KIND_TCP: _StreamKind.ValueType  # 5
+    """A port of the guest, at the address of its Pod and nowhere else. In UDP each message is one datagram."""
+    STREAM_KIND_UDP: _StreamKind.ValueType  # 6
 
 class StreamKind(_StreamKind, metaclass=_StreamKindEnumTypeWrapper): ...
 
 STREAM_KIND_UNSPECIFIED: StreamKind.ValueType  # 0
 STREAM_KIND_SERIAL_CONSOLE: StreamKind.ValueType  # 1
 STREAM_KIND_VNC: StreamKind.ValueType  # 2
+STREAM_KIND_USBREDIR: StreamKind.ValueType  # 3
+"""The first free slot of those that the machine has."""
+STREAM_KIND_VSOCK: StreamKind.ValueType  # 4
+"""A socket of the guest: `port`, `cid` and `tls` of OpenStream."""
+STREAM_KIND_TCP: StreamKind.ValueType  # 5
+"""A port of the guest, at the address of its Pod and nowhere else. In UDP each message is one datagram."""
+STREAM_KIND_UDP: StreamKind.ValueType  # 6
 Global___StreamKind: _TypeAlias = StreamKind  # noqa: Y015
 
 @_typing.final
@@ -191,12 +205,107 @@ class GetDomainResponse(_message.Message):
 Global___GetDomainResponse: _TypeAlias = GetDomainResponse  # noqa: Y015
 
 @_typing.final
+class FreezeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VMI_FIELD_NUMBER: _builtins.int
+    UNFREEZE_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    unfreeze_timeout_seconds: _builtins.int
+    @_builtins.property
+    def vmi(self) -> Global___VMIRef: ...
+    def __init__(
+        self,
+        *,
+        vmi: Global___VMIRef | None = ...,
+        unfreeze_timeout_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["vmi", b"vmi"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["unfreeze_timeout_seconds", b"unfreeze_timeout_seconds", "vmi", b"vmi"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FreezeRequest: _TypeAlias = FreezeRequest  # noqa: Y015
+
+@_typing.final
+class ScreenshotResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IMAGE_FIELD_NUMBER: _builtins.int
+    image: _builtins.bytes
+    """PNG."""
+    def __init__(
+        self,
+        *,
+        image: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["image", b"image"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScreenshotResponse: _TypeAlias = ScreenshotResponse  # noqa: Y015
+
+@_typing.final
+class GetUsersResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    USERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def users(self) -> _containers.RepeatedCompositeFieldContainer[_launcher_pb2.GuestUser]: ...
+    def __init__(
+        self,
+        *,
+        users: _abc.Iterable[_launcher_pb2.GuestUser] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["users", b"users"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsersResponse: _TypeAlias = GetUsersResponse  # noqa: Y015
+
+@_typing.final
+class GetFilesystemsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FILESYSTEMS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def filesystems(self) -> _containers.RepeatedCompositeFieldContainer[_launcher_pb2.GuestFilesystem]: ...
+    def __init__(
+        self,
+        *,
+        filesystems: _abc.Iterable[_launcher_pb2.GuestFilesystem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filesystems", b"filesystems"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetFilesystemsResponse: _TypeAlias = GetFilesystemsResponse  # noqa: Y015
+
+@_typing.final
 class OpenStream(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     VMI_FIELD_NUMBER: _builtins.int
     KIND_FIELD_NUMBER: _builtins.int
+    PRESERVE_SESSION_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
+    CID_FIELD_NUMBER: _builtins.int
+    TLS_FIELD_NUMBER: _builtins.int
     kind: Global___StreamKind.ValueType
+    preserve_session: _builtins.bool
+    """Refuse with RESOURCE_EXHAUSTED instead of ending the present client's session. Consoles and displays only."""
+    port: _builtins.int
+    """Of the guest; 1 to 65535, for a vsock any."""
+    cid: _builtins.int
+    """The guest's vsock address."""
+    tls: _builtins.bool
+    """Speak TLS to the guest, with virt-handler's certificate."""
     @_builtins.property
     def vmi(self) -> Global___VMIRef: ...
     def __init__(
@@ -204,10 +313,14 @@ class OpenStream(_message.Message):
         *,
         vmi: Global___VMIRef | None = ...,
         kind: Global___StreamKind.ValueType = ...,
+        preserve_session: _builtins.bool = ...,
+        port: _builtins.int = ...,
+        cid: _builtins.int = ...,
+        tls: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["vmi", b"vmi"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "vmi", b"vmi"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cid", b"cid", "kind", b"kind", "port", b"port", "preserve_session", b"preserve_session", "tls", b"tls", "vmi", b"vmi"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -64,6 +64,41 @@ class NodeStub:
                 request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetDomainResponse.FromString,
                 _registered_method=True)
+        self.SoftReboot = channel.unary_unary(
+                '/virtpod.node.v1.Node/SoftReboot',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+                _registered_method=True)
+        self.Reset = channel.unary_unary(
+                '/virtpod.node.v1.Node/Reset',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+                _registered_method=True)
+        self.Freeze = channel.unary_unary(
+                '/virtpod.node.v1.Node/Freeze',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.FreezeRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+                _registered_method=True)
+        self.Unfreeze = channel.unary_unary(
+                '/virtpod.node.v1.Node/Unfreeze',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+                _registered_method=True)
+        self.Screenshot = channel.unary_unary(
+                '/virtpod.node.v1.Node/Screenshot',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ScreenshotResponse.FromString,
+                _registered_method=True)
+        self.GetUsers = channel.unary_unary(
+                '/virtpod.node.v1.Node/GetUsers',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetUsersResponse.FromString,
+                _registered_method=True)
+        self.GetFilesystems = channel.unary_unary(
+                '/virtpod.node.v1.Node/GetFilesystems',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetFilesystemsResponse.FromString,
+                _registered_method=True)
 
 
 class NodeServicer:
@@ -106,6 +141,48 @@ class NodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SoftReboot(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Reset(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Freeze(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Unfreeze(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Screenshot(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetFilesystems(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -138,6 +215,41 @@ def add_NodeServicer_to_server(servicer, server):
                     servicer.GetDomain,
                     request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
                     response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetDomainResponse.SerializeToString,
+            ),
+            'SoftReboot': grpc.unary_unary_rpc_method_handler(
+                    servicer.SoftReboot,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.SerializeToString,
+            ),
+            'Reset': grpc.unary_unary_rpc_method_handler(
+                    servicer.Reset,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.SerializeToString,
+            ),
+            'Freeze': grpc.unary_unary_rpc_method_handler(
+                    servicer.Freeze,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.FreezeRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.SerializeToString,
+            ),
+            'Unfreeze': grpc.unary_unary_rpc_method_handler(
+                    servicer.Unfreeze,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.SerializeToString,
+            ),
+            'Screenshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.Screenshot,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ScreenshotResponse.SerializeToString,
+            ),
+            'GetUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsers,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetUsersResponse.SerializeToString,
+            ),
+            'GetFilesystems': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetFilesystems,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetFilesystemsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -302,6 +414,195 @@ class Node:
             '/virtpod.node.v1.Node/GetDomain',
             virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
             virt__protos_dot_node_dot_v1_dot_node__pb2.GetDomainResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SoftReboot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/SoftReboot',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Reset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/Reset',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Freeze(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/Freeze',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.FreezeRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Unfreeze(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/Unfreeze',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Screenshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/Screenshot',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.ScreenshotResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/GetUsers',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.GetUsersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetFilesystems(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/GetFilesystems',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.GetFilesystemsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,13 @@ class NodeStub:
     Unpause: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.VMIResponse]
     GetGuestInfo: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetGuestInfoResponse]
     GetDomain: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetDomainResponse]
+    SoftReboot: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.VMIResponse]
+    Reset: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.VMIResponse]
+    Freeze: _grpc.UnaryUnaryMultiCallable[_node_pb2.FreezeRequest, _node_pb2.VMIResponse]
+    Unfreeze: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.VMIResponse]
+    Screenshot: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.ScreenshotResponse]
+    GetUsers: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetUsersResponse]
+    GetFilesystems: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetFilesystemsResponse]
 
 @_typing.type_check_only
 class NodeAsyncStub(NodeStub):
@@ -54,6 +61,13 @@ class NodeAsyncStub(NodeStub):
     Unpause: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.VMIResponse]  # type: ignore[assignment]
     GetGuestInfo: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetGuestInfoResponse]  # type: ignore[assignment]
     GetDomain: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetDomainResponse]  # type: ignore[assignment]
+    SoftReboot: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.VMIResponse]  # type: ignore[assignment]
+    Reset: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.VMIResponse]  # type: ignore[assignment]
+    Freeze: _aio.UnaryUnaryMultiCallable[_node_pb2.FreezeRequest, _node_pb2.VMIResponse]  # type: ignore[assignment]
+    Unfreeze: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.VMIResponse]  # type: ignore[assignment]
+    Screenshot: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.ScreenshotResponse]  # type: ignore[assignment]
+    GetUsers: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetUsersResponse]  # type: ignore[assignment]
+    GetFilesystems: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetFilesystemsResponse]  # type: ignore[assignment]
 
 class NodeServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -98,5 +112,54 @@ class NodeServicer(metaclass=_abc_1.ABCMeta):
         request: _node_pb2.VMIRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_node_pb2.GetDomainResponse, _abc.Awaitable[_node_pb2.GetDomainResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def SoftReboot(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.VMIResponse, _abc.Awaitable[_node_pb2.VMIResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Reset(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.VMIResponse, _abc.Awaitable[_node_pb2.VMIResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Freeze(
+        self,
+        request: _node_pb2.FreezeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.VMIResponse, _abc.Awaitable[_node_pb2.VMIResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Unfreeze(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.VMIResponse, _abc.Awaitable[_node_pb2.VMIResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Screenshot(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.ScreenshotResponse, _abc.Awaitable[_node_pb2.ScreenshotResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetUsers(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.GetUsersResponse, _abc.Awaitable[_node_pb2.GetUsersResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetFilesystems(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.GetFilesystemsResponse, _abc.Awaitable[_node_pb2.GetFilesystemsResponse]]: ...
 
 def add_NodeServicer_to_server(servicer: NodeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
