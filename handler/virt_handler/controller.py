@@ -7,7 +7,7 @@ sockets and asks each for its machine. It never starts or stops anything before 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import grpc
@@ -17,6 +17,7 @@ from virt_core.apis.netplan import NetReport
 from virt_core.apis.registry import encode_object
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.controller import Result
 from virt_core.kube.errors import NotFound
 from virt_core.kube.informer import Informer
@@ -44,7 +45,6 @@ log = get_logger(__name__)
 
 #: SyncVMI waits this much longer than its handoffs may take, so that the overdue condition is told first.
 _SYNC_SLACK_S = 15.0
-_BALLOON_PERIOD_S = 10
 #: Changes that a guest can cause by itself are written at most this often.
 _TELL_EVERY_S = 5.0
 
@@ -64,6 +64,7 @@ class Parts:
     attachments: Attachments
     network: NetworkWiring
     capabilities: NodeCapabilities
+    config: Callable[[], ClusterConfig] = ClusterConfig
 
 
 class HandlerController:
@@ -201,7 +202,7 @@ class HandlerController:
         self._p.queue.add(session.key)
 
     def _options(self, session: Session, vmi: VirtualMachineInstance) -> pb.SyncOptions:
-        report = session.view().report or NetReport()
+        report, config = session.view().report or NetReport(), self._p.config()
         wanted = {nic.name: queues(vmi, nic) for nic in wanted_interfaces(vmi)}
         return pb.SyncOptions(
             allow_emulation=not self._p.capabilities.kvm,
@@ -210,8 +211,8 @@ class HandlerController:
                 pb.InterfaceAttachment(name=n.name, tap=n.tap, mac=n.mac, mtu=n.mtu, queues=wanted.get(n.name, 1))
                 for n in report.interfaces
             ],
-            smbios=pb.SMBios(manufacturer="KubeVirt", product="None", family="KubeVirt"),
-            memballoon_stats_period_seconds=_BALLOON_PERIOD_S,
+            smbios=pb.SMBios(**asdict(config.smbios)),
+            memballoon_stats_period_seconds=config.mem_balloon_stats_period_s,
         )
 
     def _shutdown(self, session: Session, vmi: VirtualMachineInstance | None) -> None:

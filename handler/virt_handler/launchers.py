@@ -90,6 +90,30 @@ class Launcher:
     def unpause(self) -> None:
         self._call(self._stub.Unpause, pb.UnpauseRequest())
 
+    def soft_reboot(self) -> None:
+        self._call(self._stub.SoftReboot, pb.SoftRebootRequest())
+
+    def reset(self) -> None:
+        self._call(self._stub.Reset, pb.ResetRequest())
+
+    def freeze(self, unfreeze_timeout_s: int) -> None:
+        self._call(self._stub.Freeze, pb.FreezeRequest(unfreeze_timeout_seconds=unfreeze_timeout_s))
+
+    def unfreeze(self) -> None:
+        self._call(self._stub.Unfreeze, pb.UnfreezeRequest())
+
+    def screenshot(self) -> bytes:
+        answer: pb.ScreenshotResponse = self._call(self._stub.Screenshot, pb.ScreenshotRequest())
+        return answer.image
+
+    def get_users(self) -> list[pb.GuestUser]:
+        answer: pb.GetUsersResponse = self._call(self._stub.GetUsers, pb.GetUsersRequest())
+        return list(answer.users)
+
+    def get_filesystems(self) -> list[pb.GuestFilesystem]:
+        answer: pb.GetFilesystemsResponse = self._call(self._stub.GetFilesystems, pb.GetFilesystemsRequest())
+        return list(answer.filesystems)
+
     def shutdown(self) -> None:
         self._call(self._stub.Shutdown, pb.ShutdownRequest())
 

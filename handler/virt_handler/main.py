@@ -11,8 +11,9 @@ import click
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
+from virt_core.kube.clusterconfig import ConfigWatcher, follow_log_level
 from virt_core.kube.connect import load_connection
-from virt_core.kube.controller import Controller
+from virt_core.kube.controller import Controller, Synced
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
@@ -43,7 +44,16 @@ WORKERS = 6
 class Handler:
     """The parts of virt-handler, put together."""
 
-    def __init__(self, client: KubeClient, node_name: str, pods_dir: str, node_info_dir: str, state_dir: str) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        node_name: str,
+        pods_dir: str,
+        node_info_dir: str,
+        state_dir: str,
+        *,
+        namespace: str = names.INSTALL_NAMESPACE,
+    ) -> None:
         self.client, self.node_name = client, node_name
         self.clock = SystemClock()
         self.queue = WorkQueue(self.clock, "vmi", max_delay_s=30.0)
@@ -53,6 +63,7 @@ class Handler:
         self.files = PodFiles(pods_dir)
         self.watcher = Watcher()
         self.capabilities = NodeCapabilities(node_info_dir)
+        self.config = ConfigWatcher(client, namespace)
         self.attachments = Attachments(self.files, self.watcher, self.queue, self.tell)
         self._state = Path(state_dir)
 
@@ -78,6 +89,7 @@ class Handler:
                 attachments=self.attachments,
                 network=wiring,
                 capabilities=self.capabilities,
+                config=self.config.current,
             )
         )
 
@@ -96,6 +108,7 @@ class Handler:
 
 @click.command(context_settings=click_settings(COMPONENT))
 @click.option("--kubeconfig", help="Path of a kubeconfig; by default the Pod's own service account.")
+@click.option("--namespace", default=names.INSTALL_NAMESPACE, help="Where Virtpod is installed.")
 @click.option("--node-name", required=True, help="Name of this node.")
 @click.option("--listen", default="0.0.0.0:8186", help="Address of the node service for virt-api.")
 @click.option("--advertise", default="", help="Address under which virt-api reaches it, if it is another one.")
@@ -109,6 +122,7 @@ class Handler:
 def main(
     *,
     kubeconfig: str | None,
+    namespace: str,
     node_name: str,
     listen: str,
     advertise: str,
@@ -125,21 +139,27 @@ def main(
     # Launchers run as another user and must reach the sockets that we make for them; every file of ours names its mode.
     os.umask(0)
     client = KubeClient(load_connection(kubeconfig), COMPONENT)
-    handler = Handler(client, node_name, pods_dir, node_info_dir, state_dir)
+    handler = Handler(client, node_name, pods_dir, node_info_dir, state_dir, namespace=namespace)
+    follow_log_level(handler.config, "virtHandler", log_level, node_name)
     controller = handler.controller(netsetup_command)
-    servicer = node_service.NodeServicer(node_name, handler.sessions, handler.files)
-    server = node_service.serve(listen, TlsFiles(tls_dir), servicer)
+    tls = TlsFiles(tls_dir)
+    servicer = node_service.NodeServicer(node_name, handler.sessions, handler.files, tls=tls)
+    server = node_service.serve(listen, tls, servicer)
     health = HealthServer(health_listen, {"vmis": lambda: handler.vmis.has_synced() or "waiting for the first list"})
-    heartbeat = Heartbeat(client, node_name, advertise or listen, handler.capabilities, handler.clock)
+    heartbeat = Heartbeat(
+        client, node_name, advertise or listen, handler.capabilities, handler.clock, handler.config.current
+    )
     controller.restore()
     supervisor = Supervisor(COMPONENT)
     supervisor.thread("health", health.run)
+    supervisor.thread("config", handler.config.run)
     supervisor.thread("informer-vmis", handler.vmis.run)
     supervisor.thread("events", handler.recorder.run)
     supervisor.thread("watcher", handler.watcher.run)
     supervisor.thread("node-service", server.run)
     supervisor.thread("heartbeat", heartbeat.run)
-    supervisor.thread("controller", Controller("vmi", handler.queue, controller.reconcile, WORKERS, [handler.vmis]).run)
+    synced: list[Synced] = [handler.vmis, handler.config]
+    supervisor.thread("controller", Controller("vmi", handler.queue, controller.reconcile, WORKERS, synced).run)
     supervisor.on_stop(handler.close)
     log.info("started", node=node_name, listen=listen, kvm=handler.capabilities.kvm)
     supervisor.run_and_exit()

@@ -5,6 +5,7 @@ Whether the user may is settled there; whether the VMI is here, is settled here.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Iterator
 
 import grpc
@@ -13,13 +14,14 @@ from virt_core import __version__
 from virt_core.apis import names
 from virt_core.rpc.handshake import negotiate
 from virt_core.rpc.server import RpcServer, serve_tcp
-from virt_core.rpc.status import RpcFailure, failed_precondition, not_found
+from virt_core.rpc.status import failed_precondition, not_found
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_core.runtime.logs import get_logger
-from virt_handler import isolation, streams
+from virt_handler import answers, dial, isolation, streams
 from virt_handler.launchers import Launcher, PodOf
 from virt_handler.podfiles import PodFiles
 from virt_handler.sessions import Session, Sessions
+from virt_handler.wires import Wire
 from virt_protos.launcher.v1 import launcher_pb2
 from virt_protos.node.v1 import node_pb2 as pb
 from virt_protos.node.v1 import node_pb2_grpc
@@ -31,9 +33,19 @@ _WORKERS = streams.MAX_STREAMS + 16
 
 
 class NodeServicer(node_pb2_grpc.NodeServicer):
-    def __init__(self, node_name: str, sessions: Sessions, files: PodFiles, pod_of: PodOf = isolation.pod_of) -> None:
+    """`tls` is shown to guests that ask for it, on a vsock."""
+
+    def __init__(
+        self,
+        node_name: str,
+        sessions: Sessions,
+        files: PodFiles,
+        pod_of: PodOf = isolation.pod_of,
+        tls: TlsFiles | None = None,
+    ) -> None:
         self._node_name, self._sessions, self._files, self._pod_of = node_name, sessions, files, pod_of
-        self._exclusive = streams.Exclusive()
+        self._tls = tls
+        self._switchboard = streams.Switchboard()
 
     def Hello(self, request: pb.HelloRequest, _context: grpc.ServicerContext) -> pb.HelloResponse:
         version = negotiate(request.versions, peer="virt-api")
@@ -44,19 +56,35 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
     ) -> Iterator[pb.StreamResponse]:
         opening = streams.first_message(request_iterator)
         session = self._running(opening.vmi)
-        key = (session.vmi_uid, int(opening.kind))
-        self._exclusive.take_over(key)
-        device = streams.open_device(self._files, session, opening.kind, self._pod_of)
-        self._exclusive.hold(key, device)
-        log.info("stream opened", vmi=session.key, kind=streams.SOCKETS[opening.kind])
+        line = self._switchboard.claim(session.vmi_uid, opening.kind, preserve=opening.preserve_session)
         try:
-            yield from streams.pump(device, request_iterator, context)
+            wire = self._dial(session, opening, line)
+            self._switchboard.connected(line, wire)
+            log.info("stream opened", vmi=session.key, kind=streams.KINDS[opening.kind])
+            try:
+                yield from streams.pump(wire, request_iterator, context)
+            finally:
+                wire.close()
+                log.info("stream closed", vmi=session.key, kind=streams.KINDS[opening.kind])
         finally:
-            held = self._exclusive.release(key, device)
-            device.close()
-            log.info("stream closed", vmi=session.key)
+            held = self._switchboard.release(line)
         if not held:
-            raise RpcFailure(grpc.StatusCode.ABORTED, "another client has taken over")
+            raise streams.taken_over()
+
+    def _dial(self, session: Session, opening: pb.OpenStream, line: streams.Line) -> Wire:
+        if opening.kind == pb.STREAM_KIND_TCP:
+            return dial.tcp(session, opening.port)
+        if opening.kind == pb.STREAM_KIND_UDP:
+            return dial.udp(session, opening.port)
+        if opening.kind == pb.STREAM_KIND_VSOCK:
+            return dial.vsock(session, opening.cid, opening.port, self._guest_tls() if opening.tls else None)
+        name = streams.SOCKETS.get(opening.kind) or f"{names.SOCKET_USBREDIR_PREFIX}{line.slot}"
+        return dial.device(self._files, session, name, self._pod_of)
+
+    def _guest_tls(self) -> ssl.SSLContext:
+        if self._tls is None:
+            raise failed_precondition("this virt-handler has no certificate to show to a guest")
+        return self._tls.guest_context()
 
     def Pause(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
         return self._command(request, Launcher.pause)
@@ -70,6 +98,29 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
     def GetDomain(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetDomainResponse:
         domain: launcher_pb2.Domain = self._launcher(request.vmi).get_domain()
         return pb.GetDomainResponse(domain=domain)
+
+    def SoftReboot(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
+        return self._command(request, Launcher.soft_reboot)
+
+    def Reset(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
+        return self._command(request, Launcher.reset)
+
+    def Freeze(self, request: pb.FreezeRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
+        self._launcher(request.vmi).freeze(request.unfreeze_timeout_seconds)
+        return pb.VMIResponse()
+
+    def Unfreeze(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
+        return self._command(request, Launcher.unfreeze)
+
+    def Screenshot(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.ScreenshotResponse:
+        return pb.ScreenshotResponse(image=answers.picture(self._launcher(request.vmi).screenshot()))
+
+    def GetUsers(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetUsersResponse:
+        return pb.GetUsersResponse(users=answers.users(self._launcher(request.vmi).get_users()))
+
+    def GetFilesystems(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetFilesystemsResponse:
+        found = self._launcher(request.vmi).get_filesystems()
+        return pb.GetFilesystemsResponse(filesystems=answers.filesystems(found))
 
     def _command(self, request: pb.VMIRequest, command: Callable[[Launcher], None]) -> pb.VMIResponse:
         command(self._launcher(request.vmi))

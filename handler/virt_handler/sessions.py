@@ -149,6 +149,12 @@ class Session:
         with self.lock:
             self._network = self._failed("network", self._network, error, fatal)
 
+    def pod_ips(self) -> list[str]:
+        """The addresses of the Pod as the node set them up: those of the first interface that has any."""
+        with self.lock:
+            nics = self._report.interfaces if self._report is not None else []
+            return next((list(nic.pod_ips) for nic in nics if nic.pod_ips), [])
+
     # SyncVMI
 
     def sync_started(self) -> None:

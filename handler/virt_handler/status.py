@@ -115,6 +115,7 @@ def _running(vmi: VirtualMachineInstance, view: View, domain: pb.Domain, now: da
         volume_status=_volumes(status, domain),
         machine=Machine(type=domain.machine_type) if domain.machine_type else status.machine,
         memory=_memory(status, domain),
+        fs_freeze_status="frozen" if domain.filesystems_frozen else "",
         selinux_context=status.selinux_context or "none",
     )
 

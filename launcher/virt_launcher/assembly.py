@@ -44,6 +44,7 @@ class Assembly:
         self.events = EventWorker(self.manager.view, self.notify, self.door.disk_errors)
         self.events.on_state(self._on_state)
         self.agent.on_news(self.events.poke)
+        self.manager.controls.on_late_thaw = self.events.poke
         self.door.watch(self.monitor.machine_changed)
         self.door.watch(self.events.poke)
         self.monitor.on_qemu_end(self.events.poke)

@@ -18,9 +18,9 @@ from virt_core.rpc.status import RpcFailure
 from virt_launcher.convert.context import Attachment, Smbios
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError, WrongStateError
 from virt_launcher.hypervisor.ports import State
-from virt_launcher.manager import DEFAULT_STATS_PERIOD_S, DomainManager, SyncOptions
+from virt_launcher.manager import DomainManager, SyncOptions
 from virt_launcher.settings import Settings
-from virt_launcher.wire import domain_message, guest_info_message
+from virt_launcher.wire import domain_message, filesystem_message, guest_info_message, user_message
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherServicer, add_LauncherServicer_to_server
 
@@ -55,7 +55,7 @@ def options_from(message: pb.SyncOptions) -> SyncOptions:
         capability_cache={file.name: file.content for file in message.capability_cache},
         attachments={i.name: Attachment(i.tap, i.mac, i.mtu, i.queues) for i in message.interfaces},
         smbios=Smbios(**given),
-        memballoon_stats_period_s=message.memballoon_stats_period_seconds or DEFAULT_STATS_PERIOD_S,
+        memballoon_stats_period_s=message.memballoon_stats_period_seconds,
     )
 
 
@@ -72,6 +72,7 @@ class LauncherService(LauncherServicer):
     def __init__(self, settings: Settings, manager: DomainManager, on_change: Callable[[], None]) -> None:
         self._settings = settings
         self._manager = manager
+        self._controls = manager.controls
         self._on_change = on_change
 
     def Hello(self, request: pb.HelloRequest, context: grpc.ServicerContext) -> pb.HelloResponse:
@@ -127,6 +128,37 @@ class LauncherService(LauncherServicer):
 
     def Ping(self, request: pb.PingRequest, context: grpc.ServicerContext) -> pb.PingResponse:
         return pb.PingResponse()
+
+    def SoftReboot(self, request: pb.SoftRebootRequest, context: grpc.ServicerContext) -> pb.SoftRebootResponse:
+        self._command(self._controls.soft_reboot)
+        return pb.SoftRebootResponse()
+
+    def Reset(self, request: pb.ResetRequest, context: grpc.ServicerContext) -> pb.ResetResponse:
+        self._command(self._controls.reset)
+        return pb.ResetResponse()
+
+    def Freeze(self, request: pb.FreezeRequest, context: grpc.ServicerContext) -> pb.FreezeResponse:
+        self._command(lambda: self._controls.freeze(request.unfreeze_timeout_seconds))
+        return pb.FreezeResponse()
+
+    def Unfreeze(self, request: pb.UnfreezeRequest, context: grpc.ServicerContext) -> pb.UnfreezeResponse:
+        self._command(self._controls.unfreeze)
+        return pb.UnfreezeResponse()
+
+    def Screenshot(self, request: pb.ScreenshotRequest, context: grpc.ServicerContext) -> pb.ScreenshotResponse:
+        with translated():
+            return pb.ScreenshotResponse(image=self._controls.screenshot())
+
+    def GetUsers(self, request: pb.GetUsersRequest, context: grpc.ServicerContext) -> pb.GetUsersResponse:
+        with translated():
+            return pb.GetUsersResponse(users=[user_message(user) for user in self._controls.users()])
+
+    def GetFilesystems(
+        self, request: pb.GetFilesystemsRequest, context: grpc.ServicerContext
+    ) -> pb.GetFilesystemsResponse:
+        with translated():
+            found = self._controls.filesystems()
+        return pb.GetFilesystemsResponse(filesystems=[filesystem_message(filesystem) for filesystem in found])
 
     def _command(self, command: Callable[[], None]) -> None:
         with translated():

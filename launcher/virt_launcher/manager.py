@@ -13,10 +13,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
+from virt_launcher.controls import Controls
 from virt_launcher.convert.context import Attachment, Context, Smbios
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.interfaces import link_changes
@@ -63,11 +64,16 @@ class DomainManager:
         self._preparer = preparer
         self._monitor = monitor
         self._observer = Observer(settings, hypervisor, monitor, agent)
-        self.view = self._observer.view
         self.stats = self._observer.stats
         self._kvm = kvm
         self._modify = threading.Lock()
+        self.controls = Controls(hypervisor, self._modifying, self._require)
         self.handoffs: dict[str, int] = {}
+
+    def view(self) -> MachineView:
+        """The machine as it is now."""
+        seen = self._observer.view()
+        return replace(seen, filesystems_frozen=self.controls.frozen and seen.alive)
 
     def stamp(self, handoff: str) -> None:
         """Notes the time of a handoff, once."""

@@ -49,6 +49,7 @@ class MachineView:
     disk_targets: tuple[tuple[str, str], ...] = ()
     graceful_shutdown_requested: bool = False
     emulated: bool = False
+    filesystems_frozen: bool = False
 
     @property
     def alive(self) -> bool:

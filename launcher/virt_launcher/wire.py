@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virt_launcher.hypervisor.ports import AgentReport, State
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, State
 from virt_launcher.state import InterfaceView, MachineView
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
@@ -34,6 +34,7 @@ def domain_message(view: MachineView) -> pb.Domain:
         graceful_shutdown_requested=view.graceful_shutdown_requested,
         emulated=view.emulated,
         agent_version=view.agent.version,
+        filesystems_frozen=view.filesystems_frozen,
     )
 
 
@@ -70,4 +71,19 @@ def guest_info_message(view: MachineView) -> pb.GetGuestInfoResponse:
         hostname=report.hostname,
         interfaces=[interface_message(i) for i in view.interfaces],
         timezone=report.timezone,
+    )
+
+
+def user_message(user: AgentUser) -> pb.GuestUser:
+    return pb.GuestUser(name=user.name, domain=user.domain, login_time=user.login_time)
+
+
+def filesystem_message(filesystem: AgentFilesystem) -> pb.GuestFilesystem:
+    return pb.GuestFilesystem(
+        disk_name=filesystem.disk_name,
+        mount_point=filesystem.mount_point,
+        type=filesystem.type,
+        used_bytes=filesystem.used_bytes,
+        total_bytes=filesystem.total_bytes,
+        disks=[pb.GuestFilesystemDisk(serial=serial, bus_type=bus) for serial, bus in filesystem.disks],
     )

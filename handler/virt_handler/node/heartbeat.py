@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from virt_core.apis import names
 from virt_core.apis.nodes import Node
 from virt_core.kube.client import KubeClient
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.errors import ApiError
 from virt_core.kube.patch import MergePatch
 from virt_core.runtime.clock import Clock, rfc3339
@@ -27,9 +29,16 @@ _ANY = ("", "0.0.0.0", "::")
 
 
 class Heartbeat:
-    def __init__(
-        self, client: KubeClient, node_name: str, address: str, capabilities: NodeCapabilities, clock: Clock
+    def __init__(  # noqa: PLR0917 - what it tells, and to whom
+        self,
+        client: KubeClient,
+        node_name: str,
+        address: str,
+        capabilities: NodeCapabilities,
+        clock: Clock,
+        config: Callable[[], ClusterConfig] = ClusterConfig,
     ) -> None:
+        self._config = config
         self._client, self._node_name, self._clock = client, node_name, clock
         self._address, self._capabilities = address, capabilities
         self._told: dict[str, str] | None = None
@@ -60,7 +69,8 @@ class Heartbeat:
 
     def _labels(self) -> dict[str, str]:
         texts = self._capabilities.text(HOST_FILE), self._capabilities.text(DOMAIN_FILE)
-        return labels(*texts, kvm=self._capabilities.kvm) | {names.LABEL_SCHEDULABLE: "true"}
+        obsolete = self._config().obsolete_cpu_models
+        return labels(*texts, kvm=self._capabilities.kvm, obsolete=obsolete) | {names.LABEL_SCHEDULABLE: "true"}
 
     def _label_changes(self, wanted: dict[str, str]) -> dict[str, str | None]:
         """Only what changed goes over the wire; schedulable always: the controller may have taken it away."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from xml.etree import ElementTree
 
 from virt_core.apis import names
+from virt_core.kube.configvalues import OBSOLETE_CPU_MODELS
 from virt_core.runtime.logs import get_logger
 
 log = get_logger(__name__)
@@ -21,34 +22,14 @@ OWNED_PREFIXES = (
     names.LABEL_PREFIX_MACHINE_TYPE,
     names.LABEL_PREFIX_HOST_MODEL_CPU,
 )
-#: Models that no guest should be built on any more.
-OBSOLETE_MODELS = frozenset(
-    [
-        "486",
-        "pentium",
-        "pentium2",
-        "pentium3",
-        "pentiumpro",
-        "coreduo",
-        "n270",
-        "core2duo",
-        "Conroe",
-        "athlon",
-        "phenom",
-        "qemu32",
-        "qemu64",
-        "kvm32",
-        "kvm64",
-        "Opteron_G1",
-        "Opteron_G2",
-    ]
-)
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
-def labels(host_capabilities: str, domain_capabilities: str, *, kvm: bool) -> dict[str, str]:
+def labels(
+    host_capabilities: str, domain_capabilities: str, *, kvm: bool, obsolete: frozenset[str] = OBSOLETE_CPU_MODELS
+) -> dict[str, str]:
     found = {LABEL_VIRTUALIZATION: "kvm" if kvm else "emulation"}
-    keys = [*_cpu_keys(_parse(domain_capabilities)), *_machine_keys(_parse(host_capabilities))]
+    keys = [*_cpu_keys(_parse(domain_capabilities), obsolete), *_machine_keys(_parse(host_capabilities))]
     return found | {prefix + name: "true" for prefix, name in keys if _NAME.fullmatch(name)}
 
 
@@ -61,10 +42,10 @@ def _parse(text: str) -> ElementTree.Element:
         return ElementTree.Element("none")
 
 
-def _cpu_keys(root: ElementTree.Element) -> Iterator[tuple[str, str]]:
+def _cpu_keys(root: ElementTree.Element, obsolete: frozenset[str]) -> Iterator[tuple[str, str]]:
     for model in root.iterfind("./cpu/mode[@name='custom']/model"):
         name = (model.text or "").strip()
-        if name in OBSOLETE_MODELS:
+        if name in obsolete:
             continue
         yield names.LABEL_PREFIX_CPU_MODEL_MIGRATION, name
         if model.get("usable") == "yes":

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from virt_launcher.hypervisor.ports import AgentInterface, AgentReport
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentInterface, AgentReport, AgentUser
 
 _OS_KEYS = ("id", "name", "pretty-name", "version", "version-id", "machine", "kernel-release", "kernel-version")
 #: What is read at most, whatever the guest claims to have.
@@ -16,6 +16,11 @@ MAX_INTERFACES = 64
 MAX_ADDRESSES = 16
 MAX_TEXT = 256
 MAX_VERSION = 64
+MAX_USERS = 256
+MAX_FILESYSTEMS = 256
+MAX_DISKS = 16
+MAX_ANSWER = 1 << 20
+_MAX_BYTES = 1 << 63
 
 
 def report_from_params(params: dict[str, Any]) -> AgentReport:
@@ -34,6 +39,52 @@ def version_from_answer(answer: str) -> str:
     except (ValueError, KeyError, TypeError):
         return ""
     return _text(found)[:MAX_VERSION]
+
+
+def users_from_answer(answer: str) -> tuple[AgentUser, ...]:
+    """The answer to guest-get-users."""
+    return tuple(
+        AgentUser(_text(row.get("user")), _text(row.get("domain")), _seconds(row.get("login-time")))
+        for row in _rows(answer)[:MAX_USERS]
+    )
+
+
+def filesystems_from_answer(answer: str) -> tuple[AgentFilesystem, ...]:
+    """The answer to guest-get-fsinfo."""
+    return tuple(
+        AgentFilesystem(
+            disk_name=_text(row.get("name")),
+            mount_point=_text(row.get("mountpoint")),
+            type=_text(row.get("type")),
+            used_bytes=_bytes(row.get("used-bytes")),
+            total_bytes=_bytes(row.get("total-bytes")),
+            disks=_disks(row.get("disk")),
+        )
+        for row in _rows(answer)[:MAX_FILESYSTEMS]
+    )
+
+
+def _rows(answer: str) -> list[dict[str, Any]]:
+    if len(answer) > MAX_ANSWER:
+        return []
+    try:
+        found = json.loads(answer)["return"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+
+
+def _disks(value: Any) -> tuple[tuple[str, str], ...]:
+    rows = [row for row in value[:MAX_DISKS] if isinstance(row, dict)] if isinstance(value, list) else []
+    return tuple((_text(row.get("serial")), _text(row.get("bus-type"))) for row in rows)
+
+
+def _bytes(value: Any) -> int:
+    return value if isinstance(value, int) and 0 <= value < _MAX_BYTES else 0
+
+
+def _seconds(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < _MAX_BYTES else 0.0
 
 
 def _interface(params: dict[str, Any], number: int) -> AgentInterface:

@@ -9,7 +9,7 @@ from typing import Any
 
 from virt_launcher.domain.domain import Domain, from_xml, to_xml
 from virt_launcher.errors import LauncherError, NoMachineError, UnavailableError, WrongStateError
-from virt_launcher.hypervisor.ports import ALIVE, AgentReport, Change, Facts, State
+from virt_launcher.hypervisor.ports import ALIVE, AgentFilesystem, AgentReport, AgentUser, Change, Facts, State
 
 
 class FakeHypervisor:
@@ -26,6 +26,9 @@ class FakeHypervisor:
         self.refuses = ""
         self.report: AgentReport | None = None
         self.errors: dict[str, str] = {}
+        self.screen = b"P6\n2 1\n255\n\xff\x00\x00\x00\x00\xff"
+        self.users: tuple[AgentUser, ...] = ()
+        self.filesystems: tuple[AgentFilesystem, ...] = ()
 
     # -- the protocol ----------------------------------------------------------------------------------------------
 
@@ -103,6 +106,34 @@ class FakeHypervisor:
     def agent_version(self) -> str:
         return "7.2"
 
+    def reboot(self) -> None:
+        with self._called("reboot"):
+            self._alive()
+
+    def reset(self) -> None:
+        with self._called("reset"):
+            self._alive()
+
+    def freeze(self) -> None:
+        self._ask_agent("freeze")
+
+    def thaw(self) -> None:
+        self._ask_agent("thaw")
+
+    def screenshot(self, receive: Callable[[bytes], None]) -> None:
+        with self._called("screenshot"):
+            self._alive()
+            for start in range(0, len(self.screen), 5):
+                receive(self.screen[start : start + 5])
+
+    def agent_users(self) -> tuple[AgentUser, ...]:
+        self._ask_agent("agent_users")
+        return self.users
+
+    def agent_filesystems(self) -> tuple[AgentFilesystem, ...]:
+        self._ask_agent("agent_filesystems")
+        return self.filesystems
+
     def watch(self, watcher: Callable[[Change], None]) -> None:
         self._watchers.append(watcher)
 
@@ -130,6 +161,12 @@ class FakeHypervisor:
         if self._domain is None:
             raise NoMachineError(f"there is no machine {self._name}")
         return Facts(self._state, self._reason)
+
+    def _ask_agent(self, name: str) -> None:
+        with self._called(name):
+            self._alive()
+            if self.report is None:
+                raise WrongStateError("guest agent is not connected")
 
     def _alive(self) -> None:
         if self._required().state not in ALIVE:

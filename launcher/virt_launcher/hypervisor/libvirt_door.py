@@ -16,22 +16,14 @@ import libvirt
 
 from virt_core.runtime.logs import get_logger
 from virt_launcher.errors import NoMachineError, UnavailableError
-from virt_launcher.hypervisor.agent import report_from_params, version_from_answer
 from virt_launcher.hypervisor.libvirt_errors import translate
+from virt_launcher.hypervisor.libvirt_guest import GuestDoor
 from virt_launcher.hypervisor.libvirt_host import CONNECT_DEADLINE_S, open_connection
-from virt_launcher.hypervisor.ports import AgentReport, Change, Facts
+from virt_launcher.hypervisor.ports import Change, Facts
 from virt_launcher.hypervisor.states import state_and_reason
 
 log = get_logger(__name__)
 
-_AGENT_TIMEOUT_S = 5
-#: What virDomainFSInfo and friends are not asked for: only what the VMI's status shows.
-_AGENT_TYPES = (
-    libvirt.VIR_DOMAIN_GUEST_INFO_OS
-    | libvirt.VIR_DOMAIN_GUEST_INFO_HOSTNAME
-    | libvirt.VIR_DOMAIN_GUEST_INFO_TIMEZONE
-    | libvirt.VIR_DOMAIN_GUEST_INFO_INTERFACES
-)
 _STATS = (
     libvirt.VIR_DOMAIN_STATS_CPU_TOTAL
     | libvirt.VIR_DOMAIN_STATS_BALLOON
@@ -42,7 +34,7 @@ _STATS = (
 _STATS_FLAGS = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 
 
-class LibvirtDoor:
+class LibvirtDoor(GuestDoor):
     def __init__(self, uri: str, domain_name: str) -> None:
         self._uri = uri
         self._name = domain_name
@@ -168,18 +160,6 @@ class LibvirtDoor:
         words = {libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE: "no space left"}
         with self._machine() as domain:
             return {disk: words.get(code, "input/output error") for disk, code in domain.diskErrors().items()}
-
-    def agent_report(self) -> AgentReport:
-        with self._machine() as domain:
-            domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
-            return report_from_params(domain.guestInfo(_AGENT_TYPES, 0))
-
-    def agent_version(self) -> str:
-        import libvirt_qemu
-
-        with self._machine() as domain:
-            answer = libvirt_qemu.qemuAgentCommand(domain, '{"execute":"guest-info"}', _AGENT_TIMEOUT_S, 0)
-        return version_from_answer(answer)
 
     # -- errors ----------------------------------------------------------------------------------------------------
 

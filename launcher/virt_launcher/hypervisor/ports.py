@@ -63,6 +63,24 @@ class AgentReport:
     interfaces: tuple[AgentInterface, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class AgentUser:
+    name: str
+    domain: str = ""
+    login_time: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFilesystem:
+    disk_name: str
+    mount_point: str = ""
+    type: str = ""
+    used_bytes: int = 0
+    total_bytes: int = 0
+    #: Serial number and bus of each disk below it.
+    disks: tuple[tuple[str, str], ...] = ()
+
+
 class Hypervisor(Protocol):
     def version(self) -> int:
         """libvirt's, as 9000000 for 9.0.0."""
@@ -103,6 +121,26 @@ class Hypervisor(Protocol):
     def agent_report(self) -> AgentReport: ...
 
     def agent_version(self) -> str: ...
+
+    def reboot(self) -> None:
+        """Asks the guest to start anew: by its agent, else by the power button."""
+        ...
+
+    def reset(self) -> None:
+        """Without asking."""
+        ...
+
+    def freeze(self) -> None: ...
+
+    def thaw(self) -> None: ...
+
+    def screenshot(self, receive: Callable[[bytes], None]) -> None:
+        """Hands the picture over piece by piece, as PNG or PPM."""
+        ...
+
+    def agent_users(self) -> tuple[AgentUser, ...]: ...
+
+    def agent_filesystems(self) -> tuple[AgentFilesystem, ...]: ...
 
     def watch(self, watcher: Callable[[Change], None]) -> None:
         """Calls `watcher` on every change, from libvirt's own thread: it must not block."""

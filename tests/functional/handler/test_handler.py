@@ -70,7 +70,7 @@ def test_notify_socket_is_open_for_the_launchers_user(node: Node, launcher: Fake
     before = os.umask(0)
     try:
         with node.handler():
-            node.put()
+            node.put(**HAND_OVER_NOW)
             eventually((node.sockets / "notify-sock").exists)
             assert (node.sockets / "notify-sock").stat().st_mode & 0o777 == 0o777
     finally:

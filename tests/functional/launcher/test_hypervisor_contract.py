@@ -13,6 +13,7 @@ from virt_launcher.hypervisor.fake import FakeHypervisor
 from virt_launcher.hypervisor.libvirt_door import LibvirtDoor
 from virt_launcher.hypervisor.libvirt_host import register_event_loop, run_event_loop, wake_event_loop
 from virt_launcher.hypervisor.ports import Change, Hypervisor, State
+from virt_launcher.picture import Picture
 
 XML = "<domain type='test'><name>ns_vm1</name><memory>8192</memory><os><type>hvm</type></os></domain>"
 
@@ -93,3 +94,21 @@ def test_version_and_description(hypervisor: Hypervisor) -> None:
     assert hypervisor.version() >= 9_000_000
     hypervisor.define(XML)
     assert "ns_vm1" in hypervisor.describe()
+
+
+def test_reboot_and_reset(hypervisor: Hypervisor) -> None:
+    hypervisor.define(XML)
+    for act in (hypervisor.reboot, hypervisor.reset):
+        with pytest.raises(LauncherError):
+            act()
+    hypervisor.start()
+    hypervisor.reset()
+    assert state(hypervisor) is State.RUNNING
+
+
+def test_picture_comes_in_pieces(hypervisor: Hypervisor) -> None:
+    hypervisor.define(XML)
+    hypervisor.start()
+    picture = Picture()
+    hypervisor.screenshot(picture.feed)
+    assert picture.finish().startswith(b"\x89PNG")

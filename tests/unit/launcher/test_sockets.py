@@ -17,7 +17,7 @@ from tests.unit.launcher.parts import Parts, make_parts
 from virt_core.rpc.channel import unix_channel
 from virt_core.rpc.server import RpcServer, serve_unix
 from virt_launcher.cmd_server import LauncherService, options_from, serve
-from virt_launcher.hypervisor.ports import State
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, State
 from virt_launcher.notify_client import NotifyClient
 from virt_launcher.state import MachineView
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -100,7 +100,7 @@ def test_hello(stub: LauncherStub) -> None:
 def test_options_keep_defaults_where_nothing_is_said() -> None:
     options = options_from(pb.SyncOptions(smbios=pb.SMBios(family="f"), memballoon_stats_period_seconds=0))
     assert (options.smbios.family, options.smbios.manufacturer) == ("f", "Virtpod")
-    assert options.memballoon_stats_period_s == 10
+    assert options.memballoon_stats_period_s == 0  # Off: the node always says what it wants.
     attachment = pb.InterfaceAttachment(name="n", tap="tap0", mac="m", mtu=1, queues=2)
     assert options_from(pb.SyncOptions(interfaces=[attachment])).attachments["n"].queues == 2
 
@@ -186,3 +186,23 @@ class TestNotify:
         assert second.seen[0][1] == "one"
         assert second.seen[0][0] > first.seen[-1][0]
         server.stop(0)
+
+
+def test_controls_over_the_socket(stub: LauncherStub, parts: Parts) -> None:
+    assert failure(lambda: stub.Reset(pb.ResetRequest()))[0] is grpc.StatusCode.NOT_FOUND
+    sync(stub)
+    stub.SoftReboot(pb.SoftRebootRequest())
+    stub.Reset(pb.ResetRequest())
+    assert stub.Screenshot(pb.ScreenshotRequest()).image.startswith(b"\x89PNG")
+    freeze = pb.FreezeRequest(unfreeze_timeout_seconds=60)
+    assert failure(lambda: stub.Freeze(freeze))[0] is grpc.StatusCode.FAILED_PRECONDITION
+    assert failure(lambda: stub.Freeze(pb.FreezeRequest()))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    parts.hypervisor.report = AgentReport()
+    parts.hypervisor.users = (AgentUser("root", login_time=1.5),)
+    parts.hypervisor.filesystems = (AgentFilesystem("vda1", "/"),)
+    stub.Freeze(freeze)
+    stub.Unfreeze(pb.UnfreezeRequest())
+    assert stub.GetUsers(pb.GetUsersRequest()).users[0].login_time == 1.5
+    assert stub.GetFilesystems(pb.GetFilesystemsRequest()).filesystems[0].mount_point == "/"
+    done = [call for call in parts.hypervisor.calls if call in ("reboot", "reset", "freeze", "thaw")]
+    assert done == ["reboot", "reset", "freeze", "freeze", "thaw"]
