@@ -19,6 +19,9 @@ Translated code grows with what the guest runs (QEMU's own ceiling is 1 GiB), so
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
+
 from virt_core.apis.domain import CPU
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -53,8 +56,8 @@ def guest_memory(vmi: VirtualMachineInstance) -> int:
     return DEFAULT_GUEST
 
 
-def overhead(vmi: VirtualMachineInstance, *, emulated: bool) -> int:
-    """Bytes to book beside the guest's memory, in whole MiB."""
+def overhead(vmi: VirtualMachineInstance, *, emulated: bool, ratio: str = "") -> int:
+    """Bytes to book beside the guest's memory, in whole MiB. The cluster may multiply them by a ratio."""
     total = LAUNCHER + QEMU + PER_VCPU * vcpus(vmi) + guest_memory(vmi) // PAGE_TABLE_RATIO
     if vmi.spec.domain.devices.autoattach_graphics_device is not False:
         total += GRAPHICS
@@ -63,14 +66,15 @@ def overhead(vmi: VirtualMachineInstance, *, emulated: bool) -> int:
     firmware = vmi.spec.domain.firmware
     if firmware is not None and firmware.kernel_boot is not None:
         total += KERNEL_BOOT
+    if ratio:
+        total = math.ceil(total * Decimal(ratio))
     return -(-total // MIB) * MIB
 
 
-def request(vmi: VirtualMachineInstance, *, emulated: bool) -> int:
-    """Bytes to request for the Pod. A request of the user's may be lower than the guest's memory: overcommit."""
+def request(vmi: VirtualMachineInstance, extra: int, overcommit_percent: int = 100) -> int:
+    """Bytes to request for the Pod. A request of the user's may be lower than the guest's memory: overcommit. Without
+    one the cluster's percentage tells how much more than booked the guest may see."""
     resources = vmi.spec.domain.resources
     asked = resources.requests.get("memory")
-    base = parse_bytes(asked) if asked is not None else guest_memory(vmi)
-    if resources.overcommit_guest_overhead:
-        return base
-    return base + overhead(vmi, emulated=emulated)
+    base = parse_bytes(asked) if asked is not None else guest_memory(vmi) * 100 // overcommit_percent
+    return base if resources.overcommit_guest_overhead else base + extra

@@ -106,7 +106,7 @@ def _compute(config: TemplateConfig, parts: Parts) -> Container:
     return Container(
         name=names.CONTAINER_COMPUTE,
         image=config.launcher_image,
-        image_pull_policy=config.launcher_pull_policy,
+        image_pull_policy=config.pull_policy,
         command=["virt-launcher"],
         args=list(parts.args),
         env=list(parts.env),

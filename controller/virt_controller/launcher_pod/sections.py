@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from virt_controller.launcher_pod import memory
 from virt_controller.launcher_pod.parts import Parts
@@ -11,13 +11,12 @@ from virt_core.apis import names
 from virt_core.apis.podparts import ObjectFieldSelector
 from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource, VolumeMount
 from virt_core.apis.podvolumes import EmptyDirVolumeSource, Volume
-from virt_core.apis.quantity import format_bytes, parse_bytes
+from virt_core.apis.quantity import format_bytes, parse_bytes, parse_milli
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.configvalues import ClusterConfig
 
 #: The launcher outlives the guest's grace by this much, and the Pod the launcher's by as much again.
 GRACE_MARGIN_S = 15
-#: CPU that is booked for each vCPU: ten guests share a core unless they say otherwise.
-MILLICPU_PER_VCPU = 100
 
 _SCRATCH = {
     names.VOLUME_PRIVATE: names.PATH_PRIVATE,
@@ -43,6 +42,12 @@ class TemplateConfig:
     kvm: bool = False
     vhost_net: bool = False
     qemu_timeout_s: int = 240
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+
+    @property
+    def pull_policy(self) -> str:
+        """What the cluster says goes before the flag."""
+        return self.cluster.raw.get("imagePullPolicy") or self.launcher_pull_policy
 
 
 Section = Callable[[VirtualMachineInstance, TemplateConfig], Parts]
@@ -84,6 +89,8 @@ def process(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         "--ephemeral-disk-dir": names.PATH_EPHEMERAL_DISKS,
         "--libvirt-dir": names.PATH_LIBVIRT,
     }
+    if level := config.cluster.log_level("virtLauncher"):
+        flags["--log-level"] = level
     args = tuple(word for flag, value in flags.items() for word in (flag, value))
     return Parts(args=args if config.kvm else (*args, "--allow-emulation"))
 
@@ -117,10 +124,10 @@ def scratch(_vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
 
 def cpu_and_memory(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     emulated = not config.kvm
-    extra = memory.overhead(vmi, emulated=emulated)
+    extra = memory.overhead(vmi, emulated=emulated, ratio=config.cluster.overhead_ratio)
     requests = {
-        "cpu": f"{MILLICPU_PER_VCPU * memory.vcpus(vmi)}m",
-        "memory": format_bytes(memory.request(vmi, emulated=emulated)),
+        "cpu": f"{millicpu(vmi, config.cluster)}m",
+        "memory": format_bytes(memory.request(vmi, extra, config.cluster.memory_overcommit)),
     }
     limits: dict[str, str] = {}
     resources = vmi.spec.domain.resources
@@ -131,6 +138,11 @@ def cpu_and_memory(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts
     if "memory" in resources.limits:
         limits["memory"] = format_bytes(parse_bytes(resources.limits["memory"]) + extra)
     return Parts(requests=requests, limits=limits, annotations={names.ANNOTATION_MEMORY_OVERHEAD: str(extra)})
+
+
+def millicpu(vmi: VirtualMachineInstance, cluster: ClusterConfig) -> int:
+    """CPU that is booked for a machine: so many vCPUs share a core unless they say otherwise."""
+    return memory.vcpus(vmi) * 1000 // cluster.cpu_allocation_ratio or parse_milli(cluster.cpu_request)
 
 
 def devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
@@ -157,5 +169,6 @@ def ports(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
     )
 
 
-def placement(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
-    return Parts(node_selector=vmi.spec.node_selector | {names.LABEL_SCHEDULABLE: "true"})
+def placement(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
+    cluster = dict(config.cluster.node_selectors)
+    return Parts(node_selector=cluster | vmi.spec.node_selector | {names.LABEL_SCHEDULABLE: "true"})

@@ -1,18 +1,30 @@
-"""Nodes whose virt-handler has gone silent take no new VMs: without it a Pod would start and nothing would follow."""
+"""Nodes whose virt-handler has gone silent take no new VMs, and VMIs there that have lost their Pods are over.
+
+Without its handler a Pod on the node would start and nothing would follow; and nobody there would notice that a guest
+is gone. A VMI whose launcher Pod still lives is left alone: the guest runs on without its handler.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
+from msgspec.structs import replace
+
+from virt_controller.vmi import pods as facts
 from virt_core.apis import names
 from virt_core.apis.nodes import Node
+from virt_core.apis.pods import Pod
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.controller import Result
 from virt_core.kube.errors import NotFound
 from virt_core.kube.informer import Informer
 from virt_core.kube.patch import JsonPatch, op, pointer
 from virt_core.kube.recorder import EventRecorder
+from virt_core.kube.vmistatus import with_failure
 from virt_core.kube.workqueue import WorkQueue
+from virt_core.kube.writes import write_difference
 from virt_core.runtime.clock import Clock, parse_rfc3339
 from virt_core.runtime.logs import get_logger
 
@@ -20,6 +32,8 @@ log = get_logger(__name__)
 
 HEARTBEAT_LIMIT_S = 300.0
 RECHECK_S = 60.0
+NODE_INDEX = "node"
+_OWNER_INDEX = "owner"
 
 
 def is_offered(node: Node) -> bool:
@@ -35,14 +49,43 @@ def heartbeat_age_s(node: Node, now: datetime) -> float:
         return float("inf")
 
 
+def node_indexer(vmi: VirtualMachineInstance) -> list[str]:
+    return [vmi.status.node_name] if vmi.status.node_name else []
+
+
+def is_dead(pod: Pod) -> bool:
+    """Over, or with no container that still runs: a node that is gone can not say so any more."""
+    states = [status.state for status in pod.status.container_statuses if status.state is not None]
+    ended = bool(states) and all(state.terminated is not None for state in states)
+    return ended or facts.is_finished(pod)
+
+
+def is_lost(vmi: VirtualMachineInstance, pods: Iterable[Pod]) -> bool:
+    """The VMI counts as running on a node, and no launcher Pod of it does."""
+    return vmi.status.phase not in names.FINAL_PHASES and all(is_dead(pod) for pod in pods)
+
+
 class NodeController:
     def __init__(
-        self, client: KubeClient, *, queue: WorkQueue, nodes: Informer[Node], recorder: EventRecorder, clock: Clock
+        self,
+        client: KubeClient,
+        *,
+        queue: WorkQueue,
+        nodes: Informer[Node],
+        vmis: Informer[VirtualMachineInstance],
+        pods: Informer[Pod],
+        recorder: EventRecorder,
+        clock: Clock,
     ) -> None:
         self._client, self._nodes, self._recorder, self._clock = client, nodes, recorder, clock
+        self._vmis, self._pods = vmis, pods
         nodes.add_handler(
-            lambda node: queue.add(node.metadata.name), lambda _old, new: self._labels_changed(queue, _old, new)
+            lambda node: queue.add(node.metadata.name),
+            lambda old, new: self._labels_changed(queue, old, new),
+            lambda node: queue.add(node.metadata.name),
         )
+        # A VMI of a node that went while nobody watched must be looked at too.
+        vmis.add_handler(lambda vmi: self._node_missing(queue, vmi))
 
     @staticmethod
     def _labels_changed(queue: WorkQueue, old: Node, new: Node) -> None:
@@ -50,15 +93,23 @@ class NodeController:
         if old.metadata.labels != new.metadata.labels:
             queue.add(new.metadata.name)
 
+    def _node_missing(self, queue: WorkQueue, vmi: VirtualMachineInstance) -> None:
+        for name in node_indexer(vmi):
+            if self._nodes.get(name) is None:
+                queue.add(name)
+
     def reconcile(self, name: str) -> Result | None:
         node = self._nodes.get(name)
-        if node is None or not is_offered(node):
-            return None
-        age_s = heartbeat_age_s(node, self._clock.now())
+        age_s = heartbeat_age_s(node, self._clock.now()) if node is not None else float("inf")
         if age_s < HEARTBEAT_LIMIT_S:
             return Result(min(HEARTBEAT_LIMIT_S - age_s + 1.0, RECHECK_S))
-        self._withdraw(node)
-        return None
+        if node is not None and is_offered(node):
+            self._withdraw(node)
+        here = self._vmis.by_index(NODE_INDEX, name)
+        for vmi in here:
+            if is_lost(vmi, self._pods.by_index(_OWNER_INDEX, vmi.metadata.uid)):
+                self._give_up(vmi, name)
+        return Result(RECHECK_S) if here else None
 
     def _withdraw(self, node: Node) -> None:
         path = pointer("metadata", "labels", names.LABEL_SCHEDULABLE)
@@ -71,3 +122,13 @@ class NodeController:
         message = f"virt-handler has been silent for {HEARTBEAT_LIMIT_S:.0f} s: the node takes no new VMs"
         log.warning(message, node=node.metadata.name)
         self._recorder.event(node, names.EVENT_WARNING, names.FAILED_NODE_UNRESPONSIVE, message)
+
+    def _give_up(self, vmi: VirtualMachineInstance, node: str) -> None:
+        message = f"node {node} does not answer and the launcher Pod is gone"
+        status = with_failure(vmi.status, names.FAILED_NODE_UNRESPONSIVE, message, self._clock.now())
+        try:
+            write_difference(self._client, vmi, replace(vmi, status=status))
+        except NotFound:
+            return
+        log.warning(message, vmi=f"{vmi.metadata.namespace}/{vmi.metadata.name}")
+        self._recorder.event(vmi, names.EVENT_WARNING, names.FAILED_NODE_UNRESPONSIVE, message)

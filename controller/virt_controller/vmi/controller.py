@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from collections.abc import Callable
 
 from virt_controller.launcher_pod import UnsupportedSpecError, render
 from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_controller.vmi import decide as rules
+from virt_controller.vmi.owned import Surroundings, claims, owner_vm
 from virt_controller.vmi.pods import Trouble, controller_of, owner_uid
 from virt_core.apis import names
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import parse_int
+from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
+from virt_core.kube.configvalues import UNCONFIGURED, ClusterConfig
 from virt_core.kube.controller import Result
 from virt_core.kube.errors import ApiError, NotFound, Unreachable
 from virt_core.kube.expectations import TIMEOUT_S, Expectations
@@ -42,7 +46,12 @@ class VMIController:
         recorder: EventRecorder,
         template: TemplateConfig,
         clock: Clock,
+        vms: Informer[VirtualMachine] | None = None,
+        storage: Informer[PersistentVolumeClaim] | None = None,
+        config: Callable[[], ClusterConfig] = lambda: UNCONFIGURED,
     ) -> None:
+        self._config = config
+        self._vms, self._claims = vms, storage
         self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
         self._vmis, self._pods, self._nodes = vmis, pods, nodes
         self._template = template
@@ -61,7 +70,8 @@ class VMIController:
         if not self._expectations.satisfied(key):
             return Result(TIMEOUT_S)
         vmi = self._writes.freshest(cached)
-        decision = rules.decide(vmi, self._pods.by_index(OWNER_INDEX, vmi.metadata.uid), self._clock.now())
+        pods = self._pods.by_index(OWNER_INDEX, vmi.metadata.uid)
+        decision = rules.decide(vmi, pods, self._clock.now(), self._surroundings(vmi))
         self._delete_pods(key, decision)
         if decision.create_pod:
             self._create_pod(key, vmi)
@@ -70,6 +80,15 @@ class VMIController:
         for note in decision.notes:
             self._recorder.event(vmi, note.type, note.reason, note.message)
         return Result(decision.recheck_s) if decision.recheck_s else None
+
+    def _surroundings(self, vmi: VirtualMachineInstance) -> Surroundings:
+        ref, space = owner_vm(vmi), vmi.metadata.namespace
+        vm = self._vms.get(f"{space}/{ref.name}") if self._vms is not None and ref is not None else None
+        orphan = ref is None or vm is None or vm.metadata.uid != ref.uid
+        if self._claims is None or vmi.status.phase not in (names.PHASE_UNSET, names.PHASE_PENDING):
+            return Surroundings(orphan)
+        missing = [name for name in claims(vmi) if self._claims.get(f"{space}/{name}") is None]
+        return Surroundings(orphan, tuple(missing))
 
     def _write(self, old: VirtualMachineInstance, new: VirtualMachineInstance) -> None:
         try:
@@ -130,7 +149,7 @@ class VMIController:
             log.info("deleted the launcher Pod", vmi=key, pod=meta.name)
 
     def _current_template(self) -> TemplateConfig:
-        return with_devices(self._template, self._nodes.list())
+        return with_devices(self._template, self._nodes.list(), self._config())
 
     def _vmi_changed(self, vmi: VirtualMachineInstance) -> None:
         self._queue.add(key_of(vmi))
@@ -168,23 +187,16 @@ def owner_indexer(pod: Pod) -> list[str]:
     return [uid] if uid else []
 
 
-def without_managed_fields(vmi: VirtualMachineInstance) -> VirtualMachineInstance:
-    """Nobody here reads them, and they are half of a cached object."""
-    return replace(vmi, metadata=replace(vmi.metadata, managed_fields=[]))
-
-
-def pod_without_managed_fields(pod: Pod) -> Pod:
-    return replace(pod, metadata=replace(pod.metadata, managed_fields=[]))
-
-
-def with_devices(template: TemplateConfig, nodes: list[Node]) -> TemplateConfig:
-    """A device is asked for when some node offers it: then the scheduler finds that node."""
+def with_devices(template: TemplateConfig, nodes: list[Node], cluster: ClusterConfig = UNCONFIGURED) -> TemplateConfig:
+    """A device is asked for when some node offers it: then the scheduler finds that node. KVM is asked for in any case
+    where the cluster does not allow emulation: then the machine waits for a node that has it."""
     return TemplateConfig(
         launcher_image=template.launcher_image,
         launcher_pull_policy=template.launcher_pull_policy,
-        kvm=any(_offers(node, names.RESOURCE_KVM) for node in nodes),
+        kvm=not cluster.use_emulation or any(_offers(node, names.RESOURCE_KVM) for node in nodes),
         vhost_net=any(_offers(node, names.RESOURCE_VHOST_NET) for node in nodes),
         qemu_timeout_s=template.qemu_timeout_s,
+        cluster=cluster,
     )
 
 

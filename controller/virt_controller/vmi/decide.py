@@ -12,7 +12,9 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from virt_controller.vmi import owned
 from virt_controller.vmi import pods as facts
+from virt_controller.vmi.owned import Surroundings
 from virt_controller.vmi.readiness import follow
 from virt_core.apis import handoffs, names
 from virt_core.apis.pods import Pod
@@ -27,7 +29,10 @@ from virt_core.runtime.clock import parse_rfc3339
 HANDLER_FIRST_S = 3.0
 #: A launcher whose VMI is over ends by itself; one that does not is stuck.
 STUCK_AFTER_END_S = 20.0
+#: How often a claim that does not exist is looked for again.
+CLAIM_RECHECK_S = 3.0
 
+_ALONE = Surroundings()
 _HANDED_OVER = frozenset({names.PHASE_SCHEDULED, names.PHASE_RUNNING})
 
 
@@ -50,17 +55,17 @@ class Decision:
     recheck_s: float = 0.0
 
 
-def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime) -> Decision:
+def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings = _ALONE) -> Decision:
     """`pods` are those that the VMI controls, complete: nothing we created or deleted is still on its way."""
     phase = vmi.status.phase
     if vmi.metadata.deletion_timestamp is not None:
-        return _remove(vmi, pods, now)
+        return _remove(vmi, pods, now, around)
     if phase in names.FINAL_PHASES:
-        return _after_end(vmi, pods, now)
+        return _after_end(vmi, pods, now, around)
     if phase in _HANDED_OVER:
         return _watch_over(vmi, facts.current(pods, vmi), now)
     if not pods:
-        return _begin(vmi, now)
+        return _begin(vmi, now, around)
     return _schedule(vmi, facts.current(pods, vmi), now)
 
 
@@ -77,6 +82,7 @@ def scheduling(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineInst
         "the guest is not running yet",
         now=now,
     )
+    status = replace(status, virtual_machine_revision_name=owned.revision_name(vmi))
     finalizers = vmi.metadata.finalizers
     if names.FINALIZER_VMI not in finalizers:
         finalizers = [*finalizers, names.FINALIZER_VMI]
@@ -95,9 +101,15 @@ def not_synchronized(vmi: VirtualMachineInstance, trouble: facts.Trouble, now: d
     return replace(vmi, status=status)
 
 
-def _begin(vmi: VirtualMachineInstance, now: datetime) -> Decision:
+def _begin(vmi: VirtualMachineInstance, now: datetime, around: Surroundings) -> Decision:
     if vmi.status.phase == names.PHASE_SCHEDULING:
         return failed(vmi, names.FAILED_POD_GONE, facts.end_words(None), now)
+    if owned.is_receiver(vmi):
+        return Decision(vmi=replace(vmi, status=with_phase(vmi.status, names.PHASE_WAITING_FOR_SYNC, now)))
+    if around.missing_claims:
+        claims = ", ".join(f'"{claim}"' for claim in around.missing_claims)
+        trouble = facts.Trouble(names.REASON_PVC_NOT_FOUND, f"there is no PersistentVolumeClaim {claims}")
+        return Decision(vmi=not_synchronized(vmi, trouble, now), recheck_s=CLAIM_RECHECK_S)
     return Decision(create_pod=True)
 
 
@@ -177,7 +189,7 @@ def _watch_over(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime) -> 
         return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(None), now)
     if facts.is_finished(pod):
         return _launcher_ended(vmi, pod, now)
-    return Decision(vmi=replace(vmi, status=follow(vmi.status, pod, now)))
+    return Decision(vmi=owned.follow_size(replace(vmi, status=follow(vmi.status, pod, now)), now))
 
 
 def _launcher_ended(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
@@ -191,20 +203,20 @@ def _launcher_ended(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Dec
     return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
 
 
-def _remove(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime) -> Decision:
+def _remove(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
     """Deleted: its Pods go first, then the finalizer. A finished Pod is deleted too: nobody will read its logs."""
     if not pods:
-        return Decision(vmi=_finalized(vmi, now))
+        return Decision(vmi=_finalized(vmi, now, around))
     alive = tuple(pod for pod in pods if not facts.is_terminating(pod))
     current = facts.current(pods, vmi)
     status = vmi.status if current is None else follow(vmi.status, current, now)
     return Decision(delete_pods=alive, vmi=replace(vmi, status=status))
 
 
-def _after_end(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime) -> Decision:
+def _after_end(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
     """Over but not deleted: the finished Pod stays for its logs; one that still runs long after is stuck."""
     if not pods:
-        return Decision(vmi=_finalized(vmi, now))
+        return Decision(vmi=_finalized(vmi, now, around))
     running = tuple(pod for pod in pods if not facts.is_finished(pod) and not facts.is_terminating(pod))
     if not running:
         return Decision()
@@ -221,9 +233,8 @@ def _ended_at(vmi: VirtualMachineInstance, now: datetime) -> datetime:
     return now
 
 
-def _finalized(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineInstance:
-    ours = (names.FINALIZER_VMI, names.FINALIZER_VMI_LEGACY)
-    metadata = replace(vmi.metadata, finalizers=[f for f in vmi.metadata.finalizers if f not in ours])
+def _finalized(vmi: VirtualMachineInstance, now: datetime, around: Surroundings) -> VirtualMachineInstance:
+    metadata = replace(vmi.metadata, finalizers=owned.kept_finalizers(vmi, around.orphan))
     status = vmi.status
     if status.phase not in names.FINAL_PHASES:
         status = with_phase(status, names.PHASE_FAILED, now)

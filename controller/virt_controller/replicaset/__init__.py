@@ -1,0 +1,1 @@
+"""The replica set controller: a number of equal VMIs."""

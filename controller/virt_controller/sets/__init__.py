@@ -1,0 +1,1 @@
+"""What replica sets and pools share: selectors, ownership, status."""

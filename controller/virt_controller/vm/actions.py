@@ -1,0 +1,126 @@
+"""What the VM controller does to other objects: makes, deletes, adopts and releases VMIs, keeps revisions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from virt_controller.vm import facts
+from virt_controller.vm.expand import Expanded
+from virt_controller.vm.setup import make_vmi, spec_of, start_revision
+from virt_core.apis import names
+from virt_core.apis.apps import ControllerRevision
+from virt_core.apis.registry import owner_reference
+from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.client import KubeClient
+from virt_core.kube.errors import AlreadyExists, ApiError, NotFound
+from virt_core.kube.expectations import Expectations
+from virt_core.kube.informer import Informer
+from virt_core.kube.patch import op, pointer
+from virt_core.kube.recorder import EventRecorder
+from virt_core.kube.store import key_of
+from virt_core.kube.writes import OwnWrites, write_operations
+from virt_core.runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+
+class Actions:
+    def __init__(
+        self,
+        client: KubeClient,
+        revisions: Informer[ControllerRevision],
+        expectations: Expectations,
+        recorder: EventRecorder,
+        vmi_writes: OwnWrites[VirtualMachineInstance],
+    ) -> None:
+        self._client, self._revisions, self._recorder = client, revisions, recorder
+        self._expectations, self._writes = expectations, vmi_writes
+
+    def start(self, vm: VirtualMachine, expanded: Expanded, *, receive: bool) -> VirtualMachineInstance:
+        """Revision first: a VMI without the spec it came from could not be compared with anything."""
+        self._keep_revision(vm)
+        vmi = make_vmi(vm, expanded.spec, annotations=expanded.annotations, receive=receive)
+        key = key_of(vm)
+        self._expectations.expect_creations(key)
+        try:
+            created = self._client.create(vmi)
+        except AlreadyExists:
+            self._expectations.creation_observed(key)
+            return self._existing(vm)
+        except ApiError:
+            self._expectations.creation_observed(key)
+            raise
+        self._writes.remember(created)
+        self._recorder.event(vm, names.EVENT_NORMAL, names.EVENT_SUCCESSFUL_CREATE, "started: the VMI was made")
+        return created
+
+    def _existing(self, vm: VirtualMachine) -> VirtualMachineInstance:
+        """Ours, if only the answer to its creation got lost."""
+        found = self._client.get(VirtualMachineInstance, vm.metadata.name, vm.metadata.namespace)
+        if not facts.owns(vm, found):
+            raise AlreadyExists(409, "AlreadyExists", "a VMI of the same name belongs to somebody else")
+        return found
+
+    def stop(self, vm: VirtualMachine, vmi: VirtualMachineInstance) -> None:
+        key, meta = key_of(vm), vmi.metadata
+        self._expectations.expect_deletions(key, [meta.uid])
+        try:
+            self._client.delete(VirtualMachineInstance, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            self._expectations.deletion_observed(key, meta.uid)
+        except ApiError:
+            self._expectations.deletion_observed(key, meta.uid)
+            raise
+        else:
+            self._recorder.event(vm, names.EVENT_NORMAL, names.EVENT_SUCCESSFUL_DELETE, "stopped: the VMI is deleted")
+
+    def adopt(self, vm: VirtualMachine, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
+        """A VMI that an earlier VM of the name was told to leave behind."""
+        owners = [*vmi.metadata.owner_references, owner_reference(vm)]
+        finalizers = [*vmi.metadata.finalizers]
+        if names.FINALIZER_VM_CONTROLLER not in finalizers:
+            finalizers.append(names.FINALIZER_VM_CONTROLLER)
+        operations = [op.add("/metadata/ownerReferences", owners), op.add("/metadata/finalizers", finalizers)]
+        return self.patch(vmi, operations)
+
+    def release(self, vmi: VirtualMachineInstance) -> None:
+        """What there was to learn from its end is written down: it may go."""
+        if names.FINALIZER_VM_CONTROLLER in vmi.metadata.finalizers:
+            kept = [f for f in vmi.metadata.finalizers if f != names.FINALIZER_VM_CONTROLLER]
+            self.patch(vmi, [op.add(pointer("metadata", "finalizers"), kept)])
+
+    def patch(self, vmi: VirtualMachineInstance, operations: list[dict[str, Any]]) -> VirtualMachineInstance:
+        try:
+            written = write_operations(self._client, vmi, operations)
+        except NotFound:
+            return vmi
+        if written is not None:
+            self._writes.remember(written)
+        return written or vmi
+
+    def _keep_revision(self, vm: VirtualMachine) -> None:
+        revision = start_revision(vm)
+        try:
+            self._client.create(revision)
+        except AlreadyExists:
+            pass  # From an earlier start of the same generation, so with the same spec.
+        for old in self._revisions.by_index("owner", vm.metadata.uid):
+            if old.metadata.name != revision.metadata.name:
+                self._delete_revision(old)
+
+    def _delete_revision(self, revision: ControllerRevision) -> None:
+        try:
+            self._client.delete(ControllerRevision, revision.metadata.name, revision.metadata.namespace)
+        except NotFound:
+            return
+
+    def started_spec(self, vmi: VirtualMachineInstance) -> VirtualMachineSpec | None:
+        """The VM's spec that the VMI was made from, if it is still known."""
+        name = vmi.status.virtual_machine_revision_name
+        revision = self._revisions.get(f"{vmi.metadata.namespace}/{name}")
+        return spec_of(revision) if revision is not None else None
+
+
+def revision_owner(revision: ControllerRevision) -> list[str]:
+    return [ref.uid for ref in revision.metadata.owner_references if ref.controller]

@@ -1,0 +1,242 @@
+"""The VM controller: looks at a VM and its VMI, lets the pure modules decide, acts, and writes the status once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from virt_controller.vm import backoff, facts, liveupdate, mainpart, strategy
+from virt_controller.vm.actions import Actions
+from virt_controller.vm.expand import Expander, ExpansionError
+from virt_controller.vm.printable import View
+from virt_controller.vm.round import Round
+from virt_controller.vm.status import Trouble, updated
+from virt_controller.vm.volumes import DataVolumes, NoDataVolumesError, VolumeKeeper
+from virt_core.apis import names
+from virt_core.apis.apps import ControllerRevision
+from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.vm import VirtualMachine
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.client import KubeClient
+from virt_core.kube.conditions import is_true
+from virt_core.kube.controller import Result
+from virt_core.kube.errors import ApiError, Conflict, NotFound
+from virt_core.kube.expectations import TIMEOUT_S, Expectations
+from virt_core.kube.informer import Informer
+from virt_core.kube.recorder import EventRecorder
+from virt_core.kube.store import key_of
+from virt_core.kube.workqueue import WorkQueue
+from virt_core.kube.writes import OwnWrites, write_operations, write_status
+from virt_core.runtime.clock import Clock
+from virt_core.runtime.logs import get_logger
+
+log = get_logger(__name__)
+
+#: How often volumes that are not there yet are looked at again.
+VOLUME_RECHECK_S = 5.0
+
+
+class VMController:
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        queue: WorkQueue,
+        vms: Informer[VirtualMachine],
+        vmis: Informer[VirtualMachineInstance],
+        claims: Informer[PersistentVolumeClaim],
+        revisions: Informer[ControllerRevision],
+        recorder: EventRecorder,
+        clock: Clock,
+        expand: Expander,
+        live_update: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
+        self._vms, self._vmis = vms, vmis
+        self._types, self._live_update = expand, live_update
+        self._expectations = Expectations(clock)
+        self._writes: OwnWrites[VirtualMachine] = OwnWrites()
+        self._vmi_writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
+        self._actions = Actions(client, revisions, self._expectations, recorder, self._vmi_writes)
+        self._volumes = VolumeKeeper(DataVolumes(client), claims.get)
+        vms.add_handler(self._vm_changed, lambda _old, new: self._vm_changed(new), self._vm_gone)
+        vmis.add_handler(self._vmi_added, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
+
+    def reconcile(self, key: str) -> Result | None:
+        cached = self._vms.get(key)
+        if cached is None:
+            self._expectations.forget(key)
+            return None
+        if not self._expectations.satisfied(key):
+            return Result(TIMEOUT_S)
+        vm = self._writes.freshest(cached)
+        if facts.is_deleting(vm) and names.FINALIZER_ORPHAN in vm.metadata.finalizers:
+            self._write_main(vm, mainpart.without_finalizer(vm))
+            return None
+        vmi, foreign = self._claim(vm)
+        now = self._clock.now()
+        vm = replace(vm, status=replace(vm.status, start_failure=backoff.after(vm, vmi, now)))
+        return self._work(Round(vm, vmi, now, foreign), cached)
+
+    def _work(self, round: Round, cached: VirtualMachine) -> Result | None:
+        plan = strategy.plan(round.vm, round.vmi, round.now)
+        if facts.is_deleting(round.vm) and round.vmi is None:
+            self._write_main(round.vm, mainpart.without_finalizer(round.vm))
+            return None
+        round.vm = self._write_main(round.vm, mainpart.operations(round.vm, plan.switch_to))
+        self._keep_types(round)
+        self._look_at_volumes(round, plan.start)
+        if plan.start:
+            self._start(round, plan)
+        elif plan.stop and round.vmi is not None:
+            self._stop(round, round.vmi)
+        elif round.vmi is not None and liveupdate.is_applicable(round.vmi, round.vm.metadata.generation):
+            self._follow_spec(round, round.vmi)
+        if plan.ask_start:
+            round.note(ask_start=True)
+        self._write_status(round, self._writes.freshest(cached))
+        if round.vmi is not None and facts.is_final(round.vmi):
+            self._actions.release(round.vmi)
+        if round.error is not None:
+            raise round.error
+        return self._recheck(round, plan)
+
+    @staticmethod
+    def _recheck(round: Round, plan: strategy.Plan) -> Result | None:
+        pending = round.volumes.provisioning or round.volumes.unbound or (plan.start and round.vmi is None)
+        waits = [plan.wait_s, VOLUME_RECHECK_S if pending else 0.0]
+        due = min((wait for wait in waits if wait), default=0.0)
+        return Result(due + 0.05) if due else None
+
+    def _claim(self, vm: VirtualMachine) -> tuple[VirtualMachineInstance | None, bool]:
+        """The VM's own VMI, and whether somebody else's has its name."""
+        cached = self._vmis.get(key_of(vm))
+        if cached is None:
+            return None, False
+        vmi = self._vmi_writes.freshest(cached)
+        if facts.owns(vm, vmi):
+            return vmi, False
+        if facts.controller_ref(vmi) is None and not facts.is_deleting(vmi) and not facts.is_deleting(vm):
+            return self._actions.adopt(vm, vmi), False
+        return None, True
+
+    def _keep_types(self, round: Round) -> None:
+        """What an instance type or preference is today counts for the VM from now on."""
+        if facts.is_deleting(round.vm):
+            return
+        try:
+            round.vm = self._write_main(round.vm, self._types.written_out(round.vm))
+            kept, status = self._types.keep(round.vm), round.vm.status
+        except (ApiError, ExpansionError) as error:
+            self._trouble(round, names.REASON_FAILED_CREATE, error)
+            return
+        status = replace(
+            status,
+            instancetype_ref=kept.instancetype_ref or status.instancetype_ref,
+            preference_ref=kept.preference_ref or status.preference_ref,
+        )
+        round.vm = replace(round.vm, status=status)
+
+    def _look_at_volumes(self, round: Round, starting: bool) -> None:
+        try:
+            round.volumes = self._volumes.look(round.vm, starting)
+        except (ApiError, NoDataVolumesError) as error:
+            self._trouble(round, names.REASON_FAILED_CREATE, error)
+
+    def _start(self, round: Round, plan: strategy.Plan) -> None:
+        if round.error is not None or round.volumes.failed or round.volumes.provisioning:
+            return
+        vm = round.vm
+        blocked = is_true(vm.status.conditions, names.CONDITION_MANUAL_RECOVERY_REQUIRED)
+        if blocked or vm.status.restore_in_progress:
+            return
+        if round.foreign:
+            round.note(trouble=Trouble(names.REASON_FAILED_CREATE, "a VMI of the same name belongs to somebody else"))
+            return
+        try:
+            round.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive)
+            round.starting = True
+        except (ApiError, ExpansionError) as error:
+            self._trouble(round, names.REASON_FAILED_CREATE, error)
+
+    def _stop(self, round: Round, vmi: VirtualMachineInstance) -> None:
+        try:
+            self._actions.stop(round.vm, vmi)
+            round.stopping = True
+        except ApiError as error:
+            self._trouble(round, names.REASON_FAILED_DELETE, error)
+
+    def _follow_spec(self, round: Round, vmi: VirtualMachineInstance) -> None:
+        """The spec changed under a running VMI."""
+        started = self._actions.started_spec(vmi)
+        if started is None:
+            return
+        try:
+            before = self._types.expand(replace(round.vm, spec=started)).spec
+            after = self._types.expand(round.vm).spec
+        except ExpansionError as error:
+            self._trouble(round, "FailedUpdateError", error)
+            return
+        change = liveupdate.Change(before, after, vmi, round.vm.metadata.generation, self._live_update())
+        update = liveupdate.update(change)
+        round.note(restart_required=update.message)
+        if update.operations:
+            round.vmi = self._actions.patch(vmi, update.operations)
+
+    def _trouble(self, round: Round, reason: str, error: Exception) -> None:
+        if isinstance(error, Conflict):
+            raise error
+        round.error = error
+        round.note(trouble=Trouble(reason, str(error)))
+        self._recorder.event(round.vm, names.EVENT_WARNING, reason, str(error))
+
+    def _write_main(self, vm: VirtualMachine, operations: list[dict[str, Any]]) -> VirtualMachine:
+        """Metadata and spec. The status that we have in hand stays, whatever the answer says."""
+        try:
+            written = write_operations(self._client, vm, operations)
+        except NotFound:
+            return vm
+        if written is None:
+            return vm
+        self._writes.remember(written)
+        return replace(written, status=vm.status)
+
+    def _write_status(self, round: Round, stored: VirtualMachine) -> None:
+        """`stored` is the VM as the API server has it, so that the patch carries only what changed."""
+        view = View(round.vm, round.vmi, round.starting, round.stopping, round.volumes)
+        wanted = replace(stored, status=updated(view, round.outcome, round.now))
+        try:
+            written = write_status(self._client, stored, wanted)
+        except NotFound:
+            return  # Deleted for good meanwhile.
+        if written is not None:
+            self._writes.remember(written)
+
+    def _vm_changed(self, vm: VirtualMachine) -> None:
+        self._queue.add(key_of(vm))
+
+    def _vm_gone(self, vm: VirtualMachine) -> None:
+        self._writes.forget(vm.metadata.uid)
+        self._queue.add(key_of(vm))
+
+    def _vmi_added(self, vmi: VirtualMachineInstance) -> None:
+        if _of_a_vm(vmi):
+            self._expectations.creation_observed(key_of(vmi))
+        self._vmi_changed(vmi)
+
+    def _vmi_changed(self, vmi: VirtualMachineInstance) -> None:
+        if facts.is_deleting(vmi):
+            self._expectations.deletion_observed(key_of(vmi), vmi.metadata.uid)
+        self._queue.add(key_of(vmi))
+
+    def _vmi_gone(self, vmi: VirtualMachineInstance) -> None:
+        self._vmi_writes.forget(vmi.metadata.uid)
+        self._expectations.deletion_observed(key_of(vmi), vmi.metadata.uid)
+        self._queue.add(key_of(vmi))
+
+
+def _of_a_vm(vmi: VirtualMachineInstance) -> bool:
+    ref = facts.controller_ref(vmi)
+    return ref is not None and ref.kind == "VirtualMachine"

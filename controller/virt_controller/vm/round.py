@@ -1,0 +1,31 @@
+"""One look at one VM: what was seen, what was done, what is to be told."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from virt_controller.vm.printable import Volumes
+from virt_controller.vm.status import Outcome
+from virt_core.apis.vm import VirtualMachine
+from virt_core.apis.vmi import VirtualMachineInstance
+
+
+@dataclass(slots=True)
+class Round:
+    vm: VirtualMachine
+    vmi: VirtualMachineInstance | None
+    now: datetime
+    #: Somebody else's VMI has the VM's name.
+    foreign: bool = False
+    volumes: Volumes = field(default_factory=Volumes)
+    outcome: Outcome = field(default_factory=Outcome)
+    starting: bool = False
+    stopping: bool = False
+    #: Raised at the end, so that the VM is tried again.
+    error: Exception | None = None
+
+    def note(self, **changes: Any) -> None:
+        self.outcome = dataclasses.replace(self.outcome, **changes)

@@ -1,0 +1,136 @@
+"""The status of a VM, from what is seen of it and its VMI. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from virt_controller.vm import facts, volumerequests
+from virt_controller.vm.printable import View, word
+from virt_core.apis import names
+from virt_core.apis.meta import Condition
+from virt_core.apis.vm import VirtualMachine, VirtualMachineStateChangeRequest, VirtualMachineStatus
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.conditions import get_condition, is_true, remove_condition, set_condition
+
+#: The VM's own; all others are the VMI's and follow it.
+_OWN = frozenset(
+    {
+        names.CONDITION_READY,
+        names.CONDITION_FAILURE,
+        names.CONDITION_RESTART_REQUIRED,
+        names.CONDITION_MANUAL_RECOVERY_REQUIRED,
+    }
+)
+#: What was known of the last VMI and may be of use for the next.
+_KEPT = frozenset({names.CONDITION_LIVE_MIGRATABLE, names.CONDITION_STORAGE_LIVE_MIGRATABLE})
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why something could not be done: a CamelCase word and a sentence."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one round of the controller came to, beyond what the objects show."""
+
+    trouble: Trouble | None = None
+    #: Why the VM must be restarted for its spec to take effect; empty when it need not.
+    restart_required: str = ""
+    ask_start: bool = False
+
+
+def updated(view: View, outcome: Outcome, now: datetime) -> VirtualMachineStatus:
+    vm, vmi = view.vm, view.vmi
+    return replace(
+        vm.status,
+        created=vmi is not None,
+        ready=vmi is not None and is_true(vmi.status.conditions, names.CONDITION_READY),
+        printable_status=word(view),
+        conditions=_conditions(view, outcome, now),
+        state_change_requests=_requests(vm, vmi, outcome),
+        volume_requests=volumerequests.left(vm),
+        observed_generation=_observed_generation(vm, vmi),
+        desired_generation=vm.metadata.generation,
+        run_strategy=_strategy(vm, vmi),
+        instancetype_ref=vm.status.instancetype_ref if vm.spec.instancetype is not None else None,
+        preference_ref=vm.status.preference_ref if vm.spec.preference is not None else None,
+    )
+
+
+def _strategy(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
+    """The one last acted on: RerunOnFailure starts by itself when it is new here."""
+    strategy = facts.run_strategy(vm)
+    return strategy if vmi is not None or strategy == names.STRATEGY_HALTED else vm.status.run_strategy
+
+
+def _observed_generation(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> int:
+    if vmi is None:
+        return vm.status.observed_generation
+    text = vmi.metadata.annotations.get(names.ANNOTATION_VM_GENERATION, "")
+    return int(text) if text.isdecimal() else vm.status.observed_generation
+
+
+def _requests(
+    vm: VirtualMachine, vmi: VirtualMachineInstance | None, outcome: Outcome
+) -> list[VirtualMachineStateChangeRequest]:
+    """The first request leaves the queue once it is seen to be fulfilled."""
+    queue = list(vm.status.state_change_requests)
+    if queue and _fulfilled(queue[0], vmi):
+        queue.pop(0)
+    if outcome.ask_start and not queue:
+        queue.append(VirtualMachineStateChangeRequest(action=names.ACTION_START))
+    return queue
+
+
+def _fulfilled(request: VirtualMachineStateChangeRequest, vmi: VirtualMachineInstance | None) -> bool:
+    if request.action == names.ACTION_STOP:
+        return vmi is None or vmi.metadata.uid != request.uid
+    # One that is on its way out is not what was asked for.
+    return vmi is not None and not facts.is_final(vmi) and not facts.is_deleting(vmi)
+
+
+def _conditions(view: View, outcome: Outcome, now: datetime) -> list[Condition]:
+    vm, vmi = view.vm, view.vmi
+    conditions = [replace(c) for c in vm.status.conditions if c.type in _OWN or c.type in _mirrored(vmi)]
+    if vmi is None:
+        text = "the VMI does not exist"
+        set_condition(conditions, names.CONDITION_READY, names.FALSE, names.REASON_VMI_NOT_EXISTS, text, now)
+    else:
+        _mirror(conditions, vmi, now)
+    _tell(conditions, names.CONDITION_FAILURE, outcome.trouble, now)
+    restart = Trouble("", outcome.restart_required) if outcome.restart_required else None
+    _tell(conditions, names.CONDITION_RESTART_REQUIRED, restart, now)
+    return conditions
+
+
+def _mirrored(vmi: VirtualMachineInstance | None) -> frozenset[str]:
+    return _KEPT if vmi is None else frozenset(c.type for c in vmi.status.conditions)
+
+
+def _mirror(conditions: list[Condition], vmi: VirtualMachineInstance, now: datetime) -> None:
+    for theirs in vmi.status.conditions:
+        at = next((i for i, ours in enumerate(conditions) if ours.type == theirs.type), None)
+        if at is None:
+            conditions.append(replace(theirs))
+        else:
+            conditions[at] = replace(theirs)
+    if get_condition(vmi.status.conditions, names.CONDITION_READY) is None:
+        # It will say so itself in a moment; to say it now saves a write.
+        early = vmi.status.phase != names.PHASE_RUNNING
+        reason = names.REASON_GUEST_NOT_RUNNING if early else names.REASON_VMI_CONDITION_MISSING
+        text = "the guest is not running yet" if early else "the VMI does not say whether it is ready"
+        set_condition(conditions, names.CONDITION_READY, names.FALSE, reason, text, now)
+
+
+def _tell(conditions: list[Condition], type: str, trouble: Trouble | None, now: datetime) -> None:
+    if trouble is None:
+        remove_condition(conditions, type)
+    else:
+        set_condition(conditions, type, names.TRUE, trouble.reason, trouble.message, now)

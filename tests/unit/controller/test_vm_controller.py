@@ -1,0 +1,241 @@
+"""The VM controller against a small API server: what it makes, what it writes, and how often."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from framework.fake_kube import FakeKube, failure, fake_kube
+from framework.vms import VM_UID, owner, plain_vm
+from framework.waiting import eventually, running
+
+from virt_controller.vm.actions import revision_owner
+from virt_controller.vm.controller import VMController
+from virt_controller.vm.instancetypes import InstancetypeExpander
+from virt_core.apis import names
+from virt_core.apis.apps import ControllerRevision
+from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.vm import VirtualMachine
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.configvalues import ClusterConfig
+from virt_core.kube.controller import Controller
+from virt_core.kube.informer import Informer
+from virt_core.kube.recorder import EventRecorder
+from virt_core.kube.typelookup import KubeLookup
+from virt_core.kube.workqueue import WorkQueue
+from virt_core.runtime.clock import FakeClock, SystemClock
+
+API = "/apis/kubevirt.io/v1/namespaces/default"
+VM, VMI = f"{API}/virtualmachines/vm", f"{API}/virtualmachineinstances/vm"
+REVISIONS = "/apis/apps/v1/namespaces/default/controllerrevisions"
+TYPES = "/apis/instancetype.kubevirt.io/v1beta1/namespaces/default/virtualmachineinstancetypes"
+
+
+class Rig:
+    def __init__(self, kube: FakeKube) -> None:
+        self.kube, self.clock = kube, FakeClock()
+        client = kube.client()
+        vms, vmis = Informer(client, VirtualMachine), Informer(client, VirtualMachineInstance)
+        claims = Informer(client, PersistentVolumeClaim)
+        revisions = Informer(
+            client, ControllerRevision, label_selector="kubevirt.io=vm-revision", indexers={"owner": revision_owner}
+        )
+        queue = WorkQueue(SystemClock(), "vm", max_delay_s=0.2)
+        self.recorder = EventRecorder(client, "virt-controller")
+        controller = VMController(
+            client,
+            queue=queue,
+            vms=vms,
+            vmis=vmis,
+            claims=claims,
+            revisions=revisions,
+            recorder=self.recorder,
+            clock=self.clock,
+            expand=InstancetypeExpander(client, KubeLookup(client), ClusterConfig),
+        )
+        loop = Controller("vm", queue, controller.reconcile, 4, [vms, vmis, claims, revisions])
+        self.bodies = [vms.run, vmis.run, claims.run, revisions.run, self.recorder.run, loop.run]
+
+    def has(self, path: str) -> bool:
+        return path in self.kube.objects
+
+    def status(self) -> dict[str, Any]:
+        return dict(self.kube.objects[VM].get("status") or {})
+
+    def printable(self, word: str) -> None:
+        eventually(lambda: self.status().get("printableStatus") == word)
+
+    def change(self, path: str, **parts: dict[str, Any]) -> None:
+        """As somebody else would: parts are laid over metadata, spec and status."""
+        obj = json.loads(json.dumps(self.kube.objects[path]))
+        for part, values in parts.items():
+            obj[part] = (obj.get(part) or {}) | values
+        self.kube.put(path, obj)
+
+    def phase(self, phase: str, **status: Any) -> None:
+        stamp = {"phase": phase, "phaseTransitionTimestamp": "2026-01-01T00:00:00Z"}
+        self.change(VMI, status={"phase": phase, "phaseTransitionTimestamps": [stamp], **status})
+
+    def writes(self, path: str) -> int:
+        return len([1 for _method, asked in self.kube.methods("PATCH", "PUT") if asked.removesuffix("/status") == path])
+
+
+@pytest.fixture
+def rig() -> Iterator[Rig]:
+    with ExitStack() as stack:
+        rig = Rig(stack.enter_context(fake_kube()))
+        stack.enter_context(running(*rig.bodies))
+        yield rig
+
+
+def test_a_start_costs_three_writes_and_two_objects(rig: Rig) -> None:
+    """Finalizer, then Starting, then Running; a revision and the VMI."""
+    rig.kube.put(VM, plain_vm(metadata={"finalizers": []}))
+    rig.printable("Starting")
+    assert rig.has(f"{REVISIONS}/revision-start-vm-{VM_UID}-1")
+    vmi = rig.kube.objects[VMI]
+    assert vmi["metadata"]["ownerReferences"][0]["uid"] == VM_UID
+    waits = [
+        {"type": "Ready", "status": "False", "reason": "GuestNotRunning", "message": "the guest is not running yet"}
+    ]
+    told = {c["type"]: c for c in rig.status()["conditions"]}["Ready"]
+    rig.phase("Scheduling", conditions=[waits[0] | {"lastTransitionTime": told["lastTransitionTime"]}])
+    rig.phase("Scheduled")
+    rig.phase("Running", conditions=[{"type": "Ready", "status": "True"}])
+    rig.printable("Running")
+    assert rig.status()["ready"] is True
+    assert rig.writes(VM) == 3
+    assert rig.writes(VMI) == 0
+    assert len(rig.kube.methods("POST")) <= 4
+
+
+def test_a_vmi_that_failed_early_is_written_down_before_it_goes(rig: Rig) -> None:
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Starting")
+    first = rig.kube.objects[VMI]["metadata"]["uid"]
+    rig.phase("Failed")
+    eventually(lambda: not rig.has(VMI))
+    rig.printable("CrashLoopBackOff")
+    assert rig.status()["startFailure"]["lastFailedVMIUID"] == first
+    rig.clock.step(16)
+    rig.change(VM, metadata={"annotations": {"nudge": "1"}})
+    rig.printable("Starting")
+    assert rig.kube.objects[VMI]["metadata"]["uid"] != first
+
+
+def test_rerun_on_failure_asks_itself_to_start_again(rig: Rig) -> None:
+    rig.kube.put(VM, plain_vm(strategy="RerunOnFailure"))
+    rig.printable("Starting")
+    first = rig.kube.objects[VMI]["metadata"]["uid"]
+    rig.phase("Running")
+    rig.printable("Running")
+    rig.phase("Failed", phaseTransitionTimestamps=[{"phase": "Running"}])
+    eventually(lambda: rig.has(VMI) and rig.kube.objects[VMI]["metadata"]["uid"] != first)
+    eventually(lambda: not rig.status().get("stateChangeRequests"))
+
+
+def test_a_start_request_wakes_a_halted_vm(rig: Rig) -> None:
+    rig.kube.put(VM, plain_vm(strategy="Halted"))
+    rig.printable("Stopped")
+    assert not rig.has(VMI)
+    rig.change(VM, status={"stateChangeRequests": [{"action": "Start"}]})
+    eventually(lambda: rig.has(VMI))
+    assert rig.kube.objects[VM]["spec"]["runStrategy"] == "Always"
+    eventually(lambda: not rig.status().get("stateChangeRequests"))
+
+
+def test_deletion_takes_the_vmi_first_then_the_finalizer(rig: Rig) -> None:
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Starting")
+    rig.change(VM, metadata={"deletionTimestamp": "2026-01-01T00:00:09Z"})
+    eventually(lambda: not rig.has(VMI))
+    eventually(lambda: rig.kube.objects[VM]["metadata"]["finalizers"] == [])
+
+
+def test_orphaning_leaves_the_vmi(rig: Rig) -> None:
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Starting")
+    finalizers = [names.FINALIZER_VM_CONTROLLER, "orphan"]
+    rig.change(VM, metadata={"deletionTimestamp": "2026-01-01T00:00:09Z", "finalizers": finalizers})
+    eventually(lambda: rig.kube.objects[VM]["metadata"]["finalizers"] == ["orphan"])
+    assert rig.has(VMI)
+
+
+def test_an_ownerless_vmi_is_adopted_and_a_foreign_one_left_alone(rig: Rig) -> None:
+    rig.kube.put(VMI, {"metadata": {"name": "vm"}, "spec": {"domain": {}}, "status": {"phase": "Running"}})
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Running")
+    assert rig.kube.objects[VMI]["metadata"]["ownerReferences"][0]["uid"] == VM_UID
+    other = f"{API}/virtualmachines/other"
+    foreign = {"metadata": {"name": "other", "ownerReferences": [owner("u", "VirtualMachineInstanceReplicaSet", "r")]}}
+    rig.kube.put(f"{API}/virtualmachineinstances/other", foreign | {"status": {"phase": "Running"}})
+    rig.kube.put(other, plain_vm("other", metadata={"name": "other", "uid": "u-other"}))
+    eventually(lambda: "somebody else" in json.dumps(rig.kube.objects[other]["status"].get("conditions", [])))
+
+
+def test_a_refused_vmi_is_told_and_tried_again(rig: Rig) -> None:
+    refuse = [2]
+
+    def hook(method: str, path: str, _query: dict[str, str], _body: Any) -> Any:
+        if method == "POST" and path.endswith("/virtualmachineinstances") and refuse[0]:
+            refuse[0] -= 1
+            return failure(403, "Forbidden", "not today")
+        return None
+
+    rig.kube.on_request = hook
+    rig.kube.put(VM, plain_vm())
+    eventually(lambda: "not today" in json.dumps(rig.status().get("conditions", [])))
+    rig.printable("Starting")
+    assert "Failure" not in {c["type"] for c in rig.status()["conditions"]}
+
+
+def test_a_changed_template_asks_for_a_restart(rig: Rig) -> None:
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Starting")
+    rig.phase("Running", virtualMachineRevisionName=f"revision-start-vm-{VM_UID}-1")
+    rig.printable("Running")
+    spec = plain_vm()["spec"]
+    spec["template"]["spec"]["domain"]["chassis"] = {"asset": "7"}
+    rig.change(VM, spec=spec, metadata={"generation": 2})
+    eventually(lambda: "RestartRequired" in {c["type"] for c in rig.status()["conditions"]})
+    rig.change(VM, spec=plain_vm()["spec"], metadata={"generation": 3})
+    eventually(lambda: "RestartRequired" not in {c["type"] for c in rig.status()["conditions"]})
+    eventually(lambda: rig.status()["observedGeneration"] == 3)
+
+
+def test_an_instance_type_is_kept_and_applied(rig: Rig) -> None:
+    small = {"metadata": {"name": "small", "generation": 1}, "spec": {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}}
+    rig.kube.put(f"{TYPES}/small", {"kind": "VirtualMachineInstancetype", **small})
+    plain = plain_vm(spec={"instancetype": {"kind": "VirtualMachineInstancetype", "name": "small"}})
+    del plain["spec"]["template"]["spec"]["domain"]["memory"]
+    rig.kube.put(VM, plain)
+    rig.printable("Starting")
+    vmi = rig.kube.objects[VMI]
+    assert vmi["spec"]["domain"]["memory"]["guest"] == "1Gi"
+    assert vmi["metadata"]["annotations"]["kubevirt.io/instancetype-name"] == "small"
+    name = rig.status()["instancetypeRef"]["controllerRevisionRef"]["name"]
+    assert rig.kube.objects[f"{REVISIONS}/{name}"]["data"]["spec"]["cpu"]["guest"] == 2
+
+
+def test_a_missing_instance_type_is_named_until_it_comes(rig: Rig) -> None:
+    rig.kube.put(VM, plain_vm(spec={"instancetype": {"kind": "VirtualMachineInstancetype", "name": "none"}}))
+    eventually(lambda: "'none'" in json.dumps(rig.status().get("conditions", [])))
+    assert not rig.has(VMI)
+
+
+def test_data_volumes_without_their_add_on_are_a_failure(rig: Rig) -> None:
+    templates = [{"metadata": {"name": "disk"}, "spec": {}}]
+    volumes = [{"name": "root", "dataVolume": {"name": "disk"}}]
+    plain = plain_vm(spec={"dataVolumeTemplates": templates})
+    plain["spec"]["template"]["spec"]["volumes"] = volumes
+
+    def no_cdi(_method: str, path: str, _query: dict[str, str], _body: Any) -> Any:
+        return failure(404, "NotFound", "no such thing") if "cdi.kubevirt.io" in path else None
+
+    rig.kube.on_request = no_cdi
+    rig.kube.put(VM, plain)
+    eventually(lambda: "no DataVolumes" in json.dumps(rig.status().get("conditions", [])))
+    assert not rig.has(VMI)

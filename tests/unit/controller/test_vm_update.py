@@ -1,0 +1,293 @@
+"""What a changed spec does to a running VMI, and what a VMI is made of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from framework.vms import VM_UID, owned_vmi, plain_vm, vm
+
+from virt_controller.vm import mainpart, volumerequests
+from virt_controller.vm.liveupdate import Change, Update, is_applicable, update
+from virt_controller.vm.printable import View
+from virt_controller.vm.setup import make_vmi, spec_of, start_revision, template_spec
+from virt_controller.vm.status import Outcome, Trouble, updated
+from virt_controller.vm.volumes import Needs, needs, state
+from virt_core.apis import names
+from virt_core.apis.base import from_plain
+from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virt_core.runtime.clock import FakeClock
+
+NOW = FakeClock().now()
+MIGRATABLE = {"conditions": [{"type": "LiveMigratable", "status": "True"}]}
+
+
+def spec(**domain: Any) -> VirtualMachineInstanceSpec:
+    plain = plain_vm()["spec"]["template"]["spec"]
+    plain["domain"] |= domain
+    return from_plain(plain, VirtualMachineInstanceSpec)
+
+
+def running(cpu: dict[str, Any] | None = None, memory: dict[str, Any] | None = None, **status: Any) -> Any:
+    vmi = owned_vmi(status=status)
+    plain = {"cpu": cpu or {"cores": 1, "sockets": 1, "maxSockets": 4}, "memory": memory or {"guest": "128Mi"}}
+    vmi.spec = spec(**plain)
+    return vmi
+
+
+def change(
+    before: VirtualMachineInstanceSpec, after: VirtualMachineInstanceSpec, vmi: Any, live: bool = True
+) -> Update:
+    return update(Change(before, after, vmi, 2, live))
+
+
+def paths(result: Update) -> list[str]:
+    return [operation["path"] for operation in result.operations]
+
+
+BUMP = "/metadata/annotations/kubevirt.io~1vm-generation"
+
+
+def test_nothing_of_the_template_changed() -> None:
+    result = change(spec(), spec(), running())
+    assert (paths(result), result.message) == ([BUMP], "")
+
+
+def test_more_sockets_reach_the_vmi() -> None:
+    result = change(spec(cpu={"sockets": 1}), spec(cpu={"sockets": 2}), running())
+    assert paths(result) == ["/spec/domain/cpu/sockets", BUMP]
+    assert result.operations[0]["value"] == 2
+
+
+def test_sockets_that_were_not_mentioned_before_are_no_other_change() -> None:
+    result = change(spec(), spec(cpu={"sockets": 3}), running())
+    assert (paths(result), result.message) == (["/spec/domain/cpu/sockets", BUMP], "")
+
+
+@pytest.mark.parametrize(("sockets", "words"), [(5, "more than the running machine takes"), (1, "can not go down")])
+def test_too_many_sockets_and_fewer_need_a_restart(sockets: int, words: str) -> None:
+    vmi = running({"cores": 1, "sockets": 2, "maxSockets": 4})
+    result = change(spec(cpu={"sockets": 2}), spec(cpu={"sockets": sockets}), vmi)
+    assert words in result.message
+    assert BUMP not in paths(result)
+
+
+def test_a_second_change_waits_for_the_first() -> None:
+    vmi = running(conditions=[{"type": "HotVCPUChange", "status": "True"}])
+    result = change(spec(cpu={"sockets": 1}), spec(cpu={"sockets": 3}), vmi)
+    assert (paths(result), result.message, result.waits) == ([], "", True)
+
+
+@pytest.mark.parametrize(
+    ("guest", "status", "expected"),
+    [
+        ("256Mi", MIGRATABLE, ""),
+        ("256Mi", {}, "can migrate"),
+        ("64Mi", MIGRATABLE, "booted"),
+        ("1Gi", MIGRATABLE, "booted"),
+    ],
+)
+def test_memory(guest: str, status: dict[str, Any], expected: str) -> None:
+    vmi = running(memory={"guest": "128Mi", "maxGuest": "512Mi"}, **status)
+    result = change(spec(), spec(memory={"guest": guest}), vmi)
+    assert (expected in result.message) if expected else (not result.message)
+    assert ("/spec/domain/memory/guest" in paths(result)) is (not expected)
+
+
+def test_what_else_changes_is_named() -> None:
+    result = change(spec(), spec(chassis={"asset": "7"}, cpu={"cores": 2}), running())
+    assert "spec.template.spec.domain.chassis" in result.message
+    assert "spec.template.spec.domain.cpu" in result.message
+
+
+def test_without_live_update_everything_needs_a_restart() -> None:
+    result = change(spec(cpu={"sockets": 1}), spec(cpu={"sockets": 2}), running(), live=False)
+    assert "cpu.sockets" in result.message
+    assert not result.operations
+
+
+def test_placement_reaches_the_vmi() -> None:
+    after = spec()
+    after.node_selector = {"zone": "a"}
+    result = change(spec(), after, running())
+    assert paths(result) == ["/spec/nodeSelector", BUMP]
+    vmi = running()
+    vmi.spec.node_selector = {"zone": "a"}
+    assert paths(change(after, spec(), vmi)) == ["/spec/nodeSelector", BUMP]
+
+
+def test_hotplug_volumes_come_and_go() -> None:
+    after = from_plain(
+        {
+            "domain": {"devices": {"disks": [{"name": "new", "disk": {"bus": "scsi"}}]}},
+            "volumes": [{"name": "new", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}],
+        },
+        VirtualMachineInstanceSpec,
+    )
+    before = from_plain({"domain": {}}, VirtualMachineInstanceSpec)
+    result = change(before, after, running())
+    assert "volumes" not in result.message
+    assert [v.name for v in result.operations[0]["value"]] == ["root", "new"]
+    assert [d.name for d in result.operations[1]["value"]] == ["root", "new"]
+    vmi = running()
+    vmi.spec.volumes += after.volumes
+    vmi.spec.domain.devices.disks += after.domain.devices.disks
+    assert [v.name for v in change(after, before, vmi).operations[0]["value"]] == ["root"]
+
+
+def test_only_a_live_vmi_of_another_generation_is_looked_at() -> None:
+    assert is_applicable(owned_vmi(), 2)
+    assert not is_applicable(owned_vmi(), 1)
+    assert not is_applicable(owned_vmi("Failed"), 2)
+    assert not is_applicable(owned_vmi(status={"virtualMachineRevisionName": ""}), 2)
+
+
+def test_the_vmi_of_a_vm() -> None:
+    machine = vm(
+        metadata={"generation": 7}, status={"stateChangeRequests": [{"action": "Start", "data": {"paused": "true"}}]}
+    )
+    made = make_vmi(machine, template_spec(machine), annotations={"a": "b"}, receive=True)
+    assert (made.metadata.name, made.metadata.namespace) == ("vm", "default")
+    assert made.metadata.labels == {"app": "x"}
+    assert made.metadata.annotations == {
+        "a": "b",
+        "kubevirt.io/vm-generation": "7",
+        "kubevirt.io/create-migration-target": "true",
+    }
+    assert made.metadata.owner_references[0].uid == VM_UID
+    assert made.metadata.finalizers == [names.FINALIZER_VM_CONTROLLER]
+    assert made.spec.start_strategy == "Paused"
+    revision = start_revision(machine)
+    assert revision.metadata.name == f"revision-start-vm-{VM_UID}-7"
+    assert spec_of(revision) == machine.spec
+
+
+def test_an_old_vm_keeps_the_uuid_of_its_name() -> None:
+    """The value that the real system gives a VM of this name."""
+    machine = vm()
+    assert machine.spec.template is not None
+    machine.spec.template.spec.domain.firmware = None
+    (operation,) = mainpart.operations(machine, "")
+    assert operation["path"] == "/spec/template/spec/domain/firmware"
+    made = make_vmi(machine, template_spec(machine))
+    assert made.spec.domain.firmware is not None
+    assert operation["value"] == {"uuid": made.spec.domain.firmware.uuid}
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted", "expected"),
+    [
+        ({}, "Halted", [("add", "/spec/runStrategy", "Halted")]),
+        ({}, "Always", []),
+        ({"runStrategy": None, "running": False}, "Always", [("replace", "/spec/running", True)]),
+        (
+            {"runStrategy": None, "running": True},
+            "Manual",
+            [("remove", "/spec/running", None), ("add", "/spec/runStrategy", "Manual")],
+        ),
+    ],
+)
+def test_switching_the_strategy(changes: dict[str, Any], wanted: str, expected: list[Any]) -> None:
+    found = mainpart.operations(vm(spec=changes), wanted)
+    assert [(o["op"], o["path"], o.get("value")) for o in found] == expected
+
+
+def test_finalizer_comes_and_goes() -> None:
+    (operation,) = mainpart.operations(vm(metadata={"finalizers": ["x"]}), "")
+    assert operation["value"] == ["x", names.FINALIZER_VM_CONTROLLER]
+    assert mainpart.without_finalizer(vm())[0]["value"] == []
+    assert mainpart.operations(vm(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}), "") == []
+
+
+def conditions(status: Any) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in status.conditions}
+
+
+def test_status_mirrors_the_vmi() -> None:
+    theirs = [
+        {"type": "Ready", "status": "True"},
+        {"type": "AgentConnected", "status": "True"},
+    ]
+    stale = [
+        {"type": "Synchronized", "status": "False"},
+        {"type": "Failure", "status": "True", "reason": "FailedCreate"},
+    ]
+    status = updated(View(vm(status={"conditions": stale}), owned_vmi(status={"conditions": theirs})), Outcome(), NOW)
+    assert conditions(status) == {"Ready": ("True", ""), "AgentConnected": ("True", "")}
+    assert (status.created, status.ready, status.printable_status) == (True, True, "Running")
+    assert (status.observed_generation, status.desired_generation, status.run_strategy) == (1, 1, "Always")
+
+
+def test_status_without_a_vmi() -> None:
+    before = [{"type": "LiveMigratable", "status": "True"}, {"type": "AgentConnected", "status": "True"}]
+    outcome = Outcome(trouble=Trouble("FailedCreate", "no"), restart_required="why")
+    status = updated(View(vm(status={"conditions": before, "runStrategy": "Manual"})), outcome, NOW)
+    assert conditions(status) == {
+        "LiveMigratable": ("True", ""),
+        "Ready": ("False", "VMINotExists"),
+        "Failure": ("True", "FailedCreate"),
+        "RestartRequired": ("True", ""),
+    }
+    assert (status.created, status.ready, status.run_strategy) == (False, False, "Manual")
+
+
+@pytest.mark.parametrize(
+    ("requests", "vmi", "left"),
+    [
+        ([{"action": "Start"}], None, ["Start"]),
+        ([{"action": "Start"}], owned_vmi("Pending"), []),
+        ([{"action": "Start"}], owned_vmi("Failed"), ["Start"]),
+        ([{"action": "Start"}], owned_vmi(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}), ["Start"]),
+        ([{"action": "Stop", "uid": "other"}, {"action": "Start"}], owned_vmi(), ["Start"]),
+        ([{"action": "Stop", "uid": owned_vmi().metadata.uid}], owned_vmi(), ["Stop"]),
+        ([{"action": "Stop", "uid": "x"}], None, []),
+    ],
+)
+def test_requests_leave_the_queue_when_fulfilled(
+    requests: list[dict[str, Any]], vmi: VirtualMachineInstance | None, left: list[str]
+) -> None:
+    status = updated(View(vm(status={"stateChangeRequests": requests}), vmi), Outcome(), NOW)
+    assert [r.action for r in status.state_change_requests] == left
+
+
+def test_volumes() -> None:
+    plain = {
+        "domain": {},
+        "volumes": [
+            {"name": "a", "persistentVolumeClaim": {"claimName": "a"}},
+            {"name": "b", "dataVolume": {"name": "b"}},
+            {"name": "c", "ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}},
+        ],
+    }
+    need = needs(from_plain(plain, VirtualMachineInstanceSpec))
+    assert need == Needs(("a", "c"), ("b",))
+    bound = from_plain({"status": {"phase": "Bound"}}, PersistentVolumeClaim)
+    claims = {"n/a": bound, "n/c": from_plain({"status": {"phase": "Pending"}}, PersistentVolumeClaim)}
+    found = state(need, "n", claims.get, {"b": "ImportInProgress"})
+    assert (found.provisioning, found.failed, found.unbound, found.missing) == (True, False, True, ())
+    assert state(need, "n", claims.get, {"b": "Failed"}).failed
+    assert state(need, "n", claims.get, {}).missing == ("b",)
+
+
+ADD = {
+    "addVolumeOptions": {
+        "name": "new",
+        "disk": {"name": "x", "disk": {"bus": "scsi"}},
+        "volumeSource": {"persistentVolumeClaim": {"claimName": "c"}},
+    }
+}
+REMOVE = {"removeVolumeOptions": {"name": "root"}}
+
+
+def test_queued_volumes_become_part_of_the_template() -> None:
+    machine = vm(status={"volumeRequests": [ADD, REMOVE]})
+    volumes, disks = mainpart.operations(machine, "")
+    assert [v.name for v in volumes["value"]] == [d.name for d in disks["value"]] == ["new"]
+    assert volumes["value"][0].persistent_volume_claim.hotpluggable
+    assert len(volumerequests.left(machine)) == 2
+    assert machine.spec.template is not None
+    machine.spec.template.spec.volumes = volumes["value"]
+    machine.spec.template.spec.domain.devices.disks = disks["value"]
+    assert mainpart.operations(machine, "") == []
+    assert updated(View(machine), Outcome(), NOW).volume_requests == []
