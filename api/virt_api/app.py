@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from weakref import WeakSet
@@ -12,18 +12,23 @@ from weakref import WeakSet
 import msgspec
 from aiohttp import web
 
-from virt_api.admission.mutate import VMIMutator
+from virt_api.admission import routes as webhook_routes
+from virt_api.admission.cluster import Cluster, NoCluster
+from virt_api.admission.instancetypes import LibraryInstancetypes
 from virt_api.admission.review import Admitter, BadReview, answer
-from virt_api.admission.validate import VMICreateValidator, VMIUpdateValidator
+from virt_api.admission.routes import Parts
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
 from virt_api.config import ClusterConfig
 from virt_api.kube import Kube
+from virt_api.live import LiveAdmitters
 from virt_api.nodes import Nodes
-from virt_api.problems import Problem, from_api
-from virt_api.subresources import actions, checks, discovery, streams
+from virt_api.problems import Problem
+from virt_api.subresources import discovery, streams
+from virt_api.subresources.discovery import ROOT
+from virt_api.subresources.router import Router, known
+from virt_api.subresources.routes import ROUTES, listed
 from virt_core.apis import names
-from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
@@ -32,31 +37,9 @@ from virt_core.runtime.metrics import REGISTRY, Histogram
 log = get_logger(__name__)
 
 BODY_LIMIT = 4 << 20
-ROOT = f"/apis/{names.SUBRESOURCE_GROUP}"
-VMI_PATH = "/namespaces/{namespace}/virtualmachineinstances/{name}/"
 LATENCY = Histogram("virt_api_request_seconds", "Time to answer, streams left out", ("route", "method"))
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Act = Callable[[web.Request, VirtualMachineInstance, Nodes], Awaitable[web.StreamResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class Subresource:
-    """A verb on a VMI: what must hold, and what is done."""
-
-    method: str
-    name: str
-    check: Callable[[VirtualMachineInstance], None]
-    act: Act
-
-
-SUBRESOURCES = (
-    Subresource("GET", "console", checks.console, streams.console),
-    Subresource("GET", "vnc", checks.vnc, streams.vnc),
-    Subresource("PUT", "pause", checks.pause, actions.pause),
-    Subresource("PUT", "unpause", checks.unpause, actions.unpause),
-    Subresource("GET", "guestosinfo", checks.guest_agent, actions.guest_os_info),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,42 +53,57 @@ class Services:
     config: ClusterConfig
     clock: Clock
     namespace: str = names.INSTALL_NAMESPACE
+    guestfs_image: str = ""
+    live_config: Callable[[], ClusterConfig] | None = None
+    config_ready: Callable[[], bool] = lambda: True
+    cluster: Cluster = field(default_factory=NoCluster)
+
+    def current_config(self) -> ClusterConfig:
+        """The configuration as it is now; `config` is that of the moment of the start."""
+        return self.live_config() if self.live_config is not None else self.config
 
 
 def build(services: Services) -> web.Application:
     app = web.Application(client_max_size=BODY_LIMIT, middlewares=[_failures])
     app[streams.OPEN_SOCKETS] = WeakSet()
     app.on_shutdown.append(streams.close_all)
-    for path, admit in webhooks(services).items():
+    make = partial(_webhooks_for, services)
+    live = LiveAdmitters(make, services.current_config, services.config_ready)
+    for path, admit in live.by_path().items():
         app.router.add_post(path, partial(_review, admit, path))
     for path, handler in public(services).items():
         app.router.add_get(path, handler)
-    for version in discovery.VERSIONS:
-        for sub in SUBRESOURCES:
-            path = f"{ROOT}/{version}{VMI_PATH}{sub.name}"
-            app.router.add_route(sub.method, path, partial(_subresource, services, sub, version))
+    for path, handler in for_everybody_known(services).items():
+        app.router.add_get(path, known(services.authenticator, handler))
+    router = Router(services.kube, services.nodes, services.authenticator, services.authorizer, services.current_config)
+    router.add_to(app)
     return app
 
 
+def _webhooks_for(services: Services, config: ClusterConfig) -> dict[str, Admitter]:
+    return webhooks(replace(services, config=config))
+
+
 def webhooks(services: Services) -> dict[str, Admitter]:
-    users = {name: names.service_account_user(name, services.namespace) for name in names.SERVICE_ACCOUNTS}
-    trusted = frozenset(users.values())
-    return {
-        "/virtualmachineinstances-mutate": VMIMutator(services.config, services.clock, trusted),
-        "/virtualmachineinstances-validate-create": VMICreateValidator(services.config, trusted),
-        "/virtualmachineinstances-validate-update": VMIUpdateValidator(
-            services.config, trusted, users[names.SA_HANDLER]
-        ),
-    }
+    """For the configuration of `services.config`."""
+    parts = Parts(
+        config=lambda: services.config,
+        clock=services.clock,
+        cluster=services.cluster,
+        types=LibraryInstancetypes(services.cluster, lambda: services.config),
+        namespace=services.namespace,
+    )
+    return webhook_routes.webhooks(parts)
 
 
 def public(services: Services) -> dict[str, Handler]:
-    """What needs no identity: it says nothing about anybody's machines."""
-    listed = [(sub.method, sub.name) for sub in SUBRESOURCES]
+    """What needs no identity: a probe learns whether we are well, nothing else."""
+    return {"/healthz": _healthy, "/livez": _healthy, "/readyz": partial(_ready, services)}
+
+
+def for_everybody_known(services: Services) -> dict[str, Handler]:
+    """What needs an identity but no right: it says nothing about anybody's machines."""
     routes: dict[str, Handler] = {
-        "/healthz": _healthy,
-        "/livez": _healthy,
-        "/readyz": partial(_ready, services.kube),
         "/metrics": _metrics,
         "/apis": partial(_document, discovery.group_list_document()),
         ROOT: partial(_document, discovery.group_document()),
@@ -113,31 +111,11 @@ def public(services: Services) -> dict[str, Handler]:
         "/openapi/v3": partial(_document, discovery.openapi_v3_document()),
     }
     for version in discovery.VERSIONS:
-        routes[f"{ROOT}/{version}"] = partial(_document, discovery.resources_document(version, listed))
+        routes[f"{ROOT}/{version}"] = partial(_document, discovery.resources_document(version, listed(ROUTES)))
         routes[f"{ROOT}/{version}/version"] = partial(_document, discovery.version_document())
+        routes[f"{ROOT}/{version}/guestfs"] = partial(_document, discovery.guestfs_document(services.guestfs_image))
         routes[f"{ROOT}/{version}/healthz"] = partial(_api_health, services.kube)
     return routes
-
-
-async def _subresource(services: Services, sub: Subresource, version: str, request: web.Request) -> web.StreamResponse:
-    namespace, name = request.match_info["namespace"], request.match_info["name"]
-    who = await services.authenticator.identify(request)
-    await services.authorizer.require(
-        who,
-        method=request.method,
-        version=version,
-        namespace=namespace,
-        resource="virtualmachineinstances",
-        name=name,
-        subresource=sub.name,
-    )
-    try:
-        vmi = await services.kube.vmi(namespace, name)
-    except ApiError as error:
-        raise from_api(error, name) from error
-    sub.check(vmi)
-    log.info("subresource", name=sub.name, namespace=namespace, vmi=name, user=who.user)
-    return await sub.act(request, vmi, services.nodes)
 
 
 async def _review(admit: Admitter, path: str, request: web.Request) -> web.Response:
@@ -145,7 +123,11 @@ async def _review(admit: Admitter, path: str, request: web.Request) -> web.Respo
         raise Problem(400, f"an AdmissionReview is application/json, not {request.content_type}")
     body = await request.read()
     try:
-        return web.Response(body=answer(body, admit, path), content_type="application/json")
+        if path in webhook_routes.ASKING:
+            verdict = await asyncio.to_thread(answer, body, admit, path)
+        else:
+            verdict = answer(body, admit, path)
+        return web.Response(body=verdict, content_type="application/json")
     except BadReview as error:
         raise Problem(400, str(error)) from error
 
@@ -154,12 +136,14 @@ async def _healthy(_: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
-async def _ready(kube: Kube, _: web.Request) -> web.Response:
+async def _ready(services: Services, _: web.Request) -> web.Response:
     try:
-        await kube.version()
+        await services.kube.version()
     except ApiError as error:
         return web.Response(status=503, text=f"[-] apiserver: {error}\nnot ready\n")
-    return web.Response(text="[+] apiserver\nok\n")
+    if not services.config_ready():
+        return web.Response(status=503, text="[+] apiserver\n[-] configuration: not read yet\nnot ready\n")
+    return web.Response(text="[+] apiserver\n[+] configuration\nok\n")
 
 
 async def _api_health(kube: Kube, _: web.Request) -> web.Response:

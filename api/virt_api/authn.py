@@ -51,9 +51,10 @@ class Authenticator:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip() or len(token) > _TOKEN_LIMIT:
             raise Problem(401, "Unauthorized: neither a trusted front proxy nor a bearer token")
-        return await self._by_token(token.strip())
+        return await self.by_token(token.strip())
 
-    async def _by_token(self, token: str) -> Identity:
+    async def by_token(self, token: str) -> Identity:
+        """Raises Problem 401."""
         digest = hashlib.sha256(token.encode()).digest()
         now = self._clock.monotonic()
         known = self._known.get(digest)

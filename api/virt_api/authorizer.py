@@ -30,10 +30,11 @@ class Authorizer:
             name=name,
         )
         if not await self._allowed(who, wanted):
+            asked = f"{resource}/{subresource}" if subresource else resource
             raise Problem(
                 403,
                 f'{resource}.{SUBRESOURCE_GROUP} "{name}" is forbidden: user "{who.user}" cannot {wanted.verb} '
-                f'resource "{resource}/{subresource}" in the namespace "{namespace}"',
+                f'resource "{asked}" in the namespace "{namespace}"',
             )
 
     async def _allowed(self, who: Identity, wanted: ResourceAttributes) -> bool:

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from virt_core.apis.auth import SubjectAccessReview, TokenReview
 from virt_core.apis.nodes import Node
+from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.instancetype import expand_vm
+from virt_core.kube.client import KubeClient
+from virt_core.kube.patch import Patch
+from virt_core.kube.typelookup import KubeLookup
 
 T = TypeVar("T")
 
@@ -23,6 +28,8 @@ class Client(Protocol):
 
     def create(self, obj: Any) -> Any: ...
 
+    def patch(self, cls: type[Any], name: str, namespace: str, patch: Patch, *, subresource: str = "") -> Any: ...
+
     def raw(self, method: str, path: str, *, timeout_s: float | None = None) -> bytes: ...
 
 
@@ -34,6 +41,22 @@ class Kube:
     async def vmi(self, namespace: str, name: str) -> VirtualMachineInstance:
         """Raises ApiError."""
         return await self._run(lambda: self._client.get(VirtualMachineInstance, name, namespace))
+
+    async def vm(self, namespace: str, name: str) -> VirtualMachine:
+        """Raises ApiError."""
+        return await self._run(lambda: self._client.get(VirtualMachine, name, namespace))
+
+    async def patch(self, obj: T, patch: Patch, *, subresource: str = "") -> T:
+        """Raises ApiError."""
+        meta = obj.metadata  # type: ignore[attr-defined]
+        return await self._run(
+            lambda: self._client.patch(type(obj), meta.name, meta.namespace, patch, subresource=subresource)
+        )
+
+    async def expand(self, vm: VirtualMachine, default_interface: str) -> VirtualMachine:
+        """Raises ApiError, and what expand_vm raises."""
+        lookup = KubeLookup(cast(KubeClient, self._client))
+        return await self._run(lambda: expand_vm(vm, lookup, default_interface))
 
     async def node(self, name: str) -> Node:
         """Raises ApiError."""

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 import click
 from aiohttp import web
 
 from virt_api import app
+from virt_api.admission.cluster import KubeCluster
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
-from virt_api.config import ClusterConfig
+from virt_api.automation.server import ServerTls, beside, ensure_free
+from virt_api.automation.service import Parts
+from virt_api.automation.userapi import UserApi
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.server import HttpServer, ServingTls
 from virt_core.apis.names import INSTALL_NAMESPACE
+from virt_core.apis.preset import VirtualMachineInstancePreset
 from virt_core.kube.client import KubeClient
+from virt_core.kube.clusterconfig import ConfigWatcher, follow_log_level
 from virt_core.kube.connect import ConnectError, load_connection
+from virt_core.kube.informer import Informer
 from virt_core.rpc.tls import TlsFiles
 from virt_core.runtime.clock import SystemClock
 from virt_core.runtime.health import split_address
@@ -44,6 +51,8 @@ Build = Callable[[], tuple[web.Application, Callable[[], Awaitable[None]]]]
     default=("front-proxy-client",),
     help="Common name of that certificate; may be given more than once.",
 )
+@click.option("--automation-listen", default="0.0.0.0:8444", help="Address of the gRPC service automation/v1.")
+@click.option("--guestfs-image", default="", help="Image with the tools of virtctl guestfs.")
 @click.option("--log-level", default="info", help="debug, info, warning or error.")
 def main(
     *,
@@ -55,6 +64,8 @@ def main(
     handler_port: int,
     requestheader_client_ca: str | None,
     allowed_names: tuple[str, ...],
+    automation_listen: str,
+    guestfs_image: str,
     log_level: str,
 ) -> None:
     """Serve the admission webhooks and subresources.kubevirt.io."""
@@ -63,18 +74,49 @@ def main(
         host, port = split_address(listen)
         client = KubeClient(load_connection(kubeconfig), user_agent="virt-api", timeout_s=8.0)
         serving = ServingTls(serving_tls_dir, requestheader_client_ca)
-        build = _builder(client, TlsFiles(tls_dir), namespace, handler_port, frozenset(allowed_names))
+        ensure_free(automation_listen)
+        automation = Automation(automation_listen, ServerTls(serving_tls_dir))
+        config = ConfigWatcher(client, namespace)
+        presets = Informer(client, VirtualMachineInstancePreset)
+        follow_log_level(config, "virtAPI", log_level)
+        build = _builder(
+            client,
+            TlsFiles(tls_dir),
+            namespace=namespace,
+            handler_port=handler_port,
+            proxy_names=frozenset(allowed_names),
+            automation=automation,
+            config=config,
+            presets=presets,
+            guestfs_image=guestfs_image,
+        )
         server = HttpServer(host, port, serving, build)
     except (ConnectError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     supervisor = Supervisor("virt-api")
     supervisor.on_stop(client.close)
+    supervisor.thread("config", config.run)
+    supervisor.thread("presets", presets.run)
     supervisor.thread("http", server.run)
     supervisor.run_and_exit()
 
 
+class Automation(NamedTuple):
+    listen: str
+    tls: ServerTls
+
+
 def _builder(
-    client: KubeClient, tls: TlsFiles, namespace: str, handler_port: int, proxy_names: frozenset[str]
+    client: KubeClient,
+    tls: TlsFiles,
+    *,
+    namespace: str,
+    handler_port: int,
+    proxy_names: frozenset[str],
+    automation: Automation,
+    config: ConfigWatcher,
+    presets: Informer[VirtualMachineInstancePreset],
+    guestfs_image: str,
 ) -> Build:
     """Everything that lives in the event loop is made in it."""
 
@@ -86,16 +128,23 @@ def _builder(
             nodes=nodes,
             authenticator=Authenticator(kube, clock, proxy_names),
             authorizer=Authorizer(kube),
-            config=ClusterConfig(),
+            config=config.current(),
+            live_config=config.current,
+            config_ready=config.has_synced,
+            cluster=KubeCluster(client, presets),
             clock=clock,
             namespace=namespace,
+            guestfs_image=guestfs_image,
         )
 
         async def close() -> None:
             await nodes.close()
             kube.close()
 
-        return app.build(services), close
+        application = app.build(services)
+        parts = Parts(UserApi(client.connection), kube, nodes, services.authenticator, services.authorizer)
+        application.cleanup_ctx.append(beside(automation.listen, automation.tls, parts))
+        return application, close
 
     return build
 

@@ -24,7 +24,8 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", 20000),
     ("grpc.keepalive_timeout_ms", 5000),
-    ("grpc.max_receive_message_length", 1 << 20),
+    # A picture of a screen.
+    ("grpc.max_receive_message_length", 10 << 20),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 3000),
 ]

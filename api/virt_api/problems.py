@@ -9,7 +9,7 @@ from grpc import StatusCode
 from virt_core.apis.base import to_plain
 from virt_core.apis.meta import Status, StatusDetails
 from virt_core.apis.names import GROUP
-from virt_core.kube.errors import ApiError, NotFound
+from virt_core.kube.errors import ApiError, Conflict, Invalid, NotFound
 
 _REASONS = {
     400: "BadRequest",
@@ -19,6 +19,7 @@ _REASONS = {
     405: "MethodNotAllowed",
     409: "Conflict",
     415: "UnsupportedMediaType",
+    422: "Invalid",
     500: "InternalError",
     503: "ServiceUnavailable",
     504: "Timeout",
@@ -38,12 +39,21 @@ _OF_GRPC = {
 class Problem(Exception):
     """What the caller gets instead of an answer."""
 
-    def __init__(self, code: int, message: str, *, name: str = "") -> None:
+    def __init__(
+        self,
+        code: int,
+        message: str,
+        *,
+        name: str = "",
+        kind: str = "virtualmachineinstance",
+        details: StatusDetails | None = None,
+    ) -> None:
         super().__init__(message)
         self.code, self.message, self.name = code, message, name
+        self.details = details or (StatusDetails(name=name, group=GROUP, kind=kind) if name else None)
 
     def response(self) -> web.Response:
-        details = StatusDetails(name=self.name, group=GROUP, kind="virtualmachineinstance") if self.name else None
+        details = self.details
         status = Status(
             status="Failure", message=self.message, reason=_REASONS.get(self.code, ""), code=self.code, details=details
         )
@@ -51,10 +61,19 @@ class Problem(Exception):
         return web.Response(status=self.code, body=msgspec.json.encode(body), content_type="application/json")
 
 
-def from_api(error: ApiError, name: str) -> Problem:
-    """What the API server said about a VMI, passed on."""
+class LostRace(Problem):
+    """The object changed between our reading and our writing: worth another try."""
+
+
+def from_api(error: ApiError, name: str, *, kind: str = "virtualmachineinstance") -> Problem:
+    """What the API server said about a VM or VMI, passed on."""
     if isinstance(error, NotFound):
-        return Problem(404, f'virtualmachineinstances.{GROUP} "{name}" not found', name=name)
+        return Problem(404, f'{kind}s.{GROUP} "{name}" not found', name=name, kind=kind)
+    if isinstance(error, Invalid) and error.causes:
+        return Problem(422, error.message, details=error.details)
+    if isinstance(error, (Conflict, Invalid)):
+        # The failed test of a JSON patch is a 422 too, without causes.
+        return LostRace(409, error.message, name=name, kind=kind)
     if error.status == 0:
         return Problem(503, f"the API server can not be reached: {error}")
     return Problem(500, f"the API server refused: {error}")

@@ -54,3 +54,11 @@ def forbidden(field: str, message: str) -> Cause:
 def one_of(value: str, allowed: tuple[str, ...]) -> str:
     """The sentence for a value that is not in its list."""
     return f"{value!r} is not one of {', '.join(repr(name) for name in allowed)}"
+
+
+class Denied(Exception):
+    """The request is refused as a whole: a status code and a sentence, no field."""
+
+    def __init__(self, message: str, code: int = 400, reason: str = "BadRequest") -> None:
+        self.message, self.code, self.reason = message, code, reason
+        super().__init__(message)

@@ -17,6 +17,7 @@ from msgspec import inspect as types
 
 from virt_api.admission.causes import Cause, Refused, invalid, required
 from virt_core.apis.base import from_plain
+from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.quantity import QuantityError, canonical
 
 T = TypeVar("T")
@@ -119,6 +120,8 @@ def _shape(info: Any) -> Shape:
 
 def _bare_shape(info: Any) -> Shape:
     if isinstance(info, types.StructType):
+        if info.cls is ObjectMeta:
+            return Shape("leaf")  # A template's metadata keeps what nobody here knows.
         return Shape("struct", {f.encode_name: _field_shape(f) for f in info.fields})
     if isinstance(info, types.ListType):
         return Shape("list", item=_shape(info.item_type))

@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from virt_api.admission.cluster import Cluster
 from virt_api.admission.defaults import apply_defaults
-from virt_api.admission.objects import document_of, read_spec, user_of
+from virt_api.admission.objects import (
+    annotations_of,
+    document_of,
+    metadata_of,
+    namespace_of,
+    read_spec,
+    user_of,
+    with_finalizer,
+)
+from virt_api.admission.presets import merge_presets
+from virt_api.admission.review import PatchOps
 from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
@@ -21,28 +33,32 @@ from virt_core.apis.vmistatus import (
 )
 from virt_core.runtime.clock import Clock, rfc3339, rfc3339_micro
 
-PatchOps = list[dict[str, Any]]
-
+QUOTE_SOCKET_ANNOTATION = "kubevirt.io/qgs-socket-path"
+PRESET_ANNOTATION = "virtualmachinepreset.kubevirt.io/"
 _PCI_TOPOLOGY_ARCHITECTURES = frozenset({"", "amd64", "arm64"})
 
 
 class VMIMutator:
-    def __init__(self, config: ClusterConfig, clock: Clock, trusted_users: frozenset[str]) -> None:
-        self._config, self._clock, self._trusted = config, clock, trusted_users
+    def __init__(
+        self, config: Callable[[], ClusterConfig], clock: Clock, trusted_users: frozenset[str], cluster: Cluster
+    ) -> None:
+        self._config, self._clock, self._trusted, self._cluster = config, clock, trusted_users, cluster
 
     def __call__(self, request: AdmissionRequest) -> PatchOps:
         """The patch. Raises Refused when the object is not even well formed."""
         if request.operation == "CREATE":
-            return self.create(document_of(request.object))
+            document = document_of(request.object)
+            return self.create(document, namespace_of(request, document))
         return self.update(document_of(request.object), document_of(request.old_object), user_of(request))
 
-    def create(self, document: dict[str, Any]) -> PatchOps:
-        spec = read_spec(document)
-        apply_defaults(spec, self._config)
+    def create(self, document: dict[str, Any], namespace: str) -> PatchOps:
+        spec, config = read_spec(document), self._config()
+        used = merge_presets(spec, document, self._cluster.presets(namespace))
+        apply_defaults(spec, config)
         return [
-            {"op": "add", "path": "/metadata", "value": _metadata(document, spec)},
+            {"op": "add", "path": "/metadata", "value": _metadata(document, spec, used, config)},
             {"op": "add", "path": "/spec", "value": to_plain(spec)},
-            {"op": "add", "path": "/status", "value": to_plain(self._status(spec))},
+            {"op": "add", "path": "/status", "value": to_plain(self._status(spec, config))},
         ]
 
     def update(self, new: dict[str, Any], old: dict[str, Any], user: str) -> PatchOps:
@@ -55,11 +71,11 @@ class VMIMutator:
         if new.get("spec") == old.get("spec") or not old.get("spec"):
             return []
         spec = read_spec(new)
-        apply_defaults(spec, self._config)
+        apply_defaults(spec, self._config())
         same = to_plain(spec) == old["spec"]
         return [{"op": "add", "path": "/spec", "value": old["spec"]}] if same else []
 
-    def _status(self, spec: VirtualMachineInstanceSpec) -> VirtualMachineInstanceStatus:
+    def _status(self, spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> VirtualMachineInstanceStatus:
         now = self._clock.now()
         guest = spec.domain.memory.guest if spec.domain.memory else None
         cpu = spec.domain.cpu
@@ -70,7 +86,7 @@ class VMIMutator:
             phase=names.PHASE_PENDING,
             phase_transition_timestamps=[began],
             handoffs=[Handoff(name=ACCEPTED.name, owner=ACCEPTED.owner, time=rfc3339_micro(now))],
-            runtime_user=names.LAUNCHER_UID,
+            runtime_user=0 if config.has("Root") else names.LAUNCHER_UID,
             current_cpu_topology=CPUTopology(cores=cpu.cores, sockets=cpu.sockets, threads=cpu.threads)
             if cpu
             else None,
@@ -87,18 +103,29 @@ def _keep_status(new: dict[str, Any], old: dict[str, Any]) -> PatchOps:
     return [{"op": "add", "path": "/status", "value": old["status"]}]
 
 
-def _metadata(document: dict[str, Any], spec: VirtualMachineInstanceSpec) -> dict[str, Any]:
-    metadata = dict(document.get("metadata") or {})
-    finalizers = list(metadata.get("finalizers") or [])
-    if names.FINALIZER_VMI not in finalizers:
-        finalizers.append(names.FINALIZER_VMI)
-    metadata["finalizers"] = finalizers
-    annotations = dict(metadata.get("annotations") or {})
+def _metadata(
+    document: dict[str, Any], spec: VirtualMachineInstanceSpec, presets: list[str], config: ClusterConfig
+) -> dict[str, Any]:
+    metadata = dict(metadata_of(document))
+    metadata["finalizers"] = with_finalizer(document, names.FINALIZER_VMI)
+    annotations = dict(annotations_of(document))
     if _has_pci_topology(spec):
         annotations.setdefault(names.ANNOTATION_PCI_TOPOLOGY_VERSION, names.PCI_TOPOLOGY_V3)
+    annotations.update({f"{PRESET_ANNOTATION}{name}": names.API_VERSION for name in presets})
+    security = spec.domain.launch_security
+    if security is not None and security.tdx is not None and (path := _quote_socket(config)):
+        annotations.setdefault(QUOTE_SOCKET_ANNOTATION, path)
     if annotations:
         metadata["annotations"] = annotations
     return metadata
+
+
+def _quote_socket(config: ClusterConfig) -> str:
+    """Where TDX guests find the service that vouches for them."""
+    node: Any = config.raw
+    for key in ("confidentialCompute", "tdx", "attestation", "qgsSocketPath"):
+        node = node.get(key) if isinstance(node, Mapping) else None
+    return node if isinstance(node, str) else ""
 
 
 def _has_pci_topology(spec: VirtualMachineInstanceSpec) -> bool:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from virt_api.admission.causes import Cause, Refused
+from virt_api.admission.causes import Cause, Denied, Refused
 from virt_core.apis.admission import AdmissionRequest, AdmissionResponse, AdmissionReview
 from virt_core.apis.base import decode
 from virt_core.apis.meta import Status, StatusCause, StatusDetails
@@ -17,8 +18,19 @@ from virt_core.runtime.metrics import Counter
 
 log = get_logger(__name__)
 
-#: Returns a JSON patch, or nothing. Raises Refused.
-Admitter = Callable[[AdmissionRequest], list[dict[str, Any]] | None]
+PatchOps = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What goes back with a yes: a JSON patch, and what the user should know."""
+
+    patch: PatchOps = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+#: Returns a JSON patch, more than that, or nothing. Raises Refused or Denied.
+Admitter = Callable[[AdmissionRequest], PatchOps | Accepted | None]
 
 MAX_CAUSES = 10
 REVIEWS = Counter("virt_api_admission_reviews_total", "Admission reviews by path and verdict", ("path", "verdict"))
@@ -32,17 +44,26 @@ def answer(body: bytes, admit: Admitter, path: str = "") -> bytes:
     """The response to one review. Raises BadReview."""
     request = _request(body)
     try:
-        patch = admit(request)
+        accepted = admit(request)
     except Refused as refused:
-        REVIEWS.inc(path, "refused")
-        log.info("refused", kind=request.kind.kind, namespace=request.namespace, name=request.name, error=str(refused))
-        return _encode(AdmissionResponse(uid=request.uid, allowed=False, status=refusal(request, refused.causes)))
+        return _refuse(request, refusal(request, refused.causes), path)
+    except Denied as denied:
+        status = Status(status="Failure", reason=denied.reason, code=denied.code, message=denied.message)
+        return _refuse(request, status, path)
     REVIEWS.inc(path, "allowed")
-    response = AdmissionResponse(uid=request.uid, allowed=True)
-    if patch:
+    if not isinstance(accepted, Accepted):
+        accepted = Accepted(accepted or [])
+    response = AdmissionResponse(uid=request.uid, allowed=True, warnings=accepted.warnings)
+    if accepted.patch:
         response.patch_type = "JSONPatch"
-        response.patch = base64.b64encode(msgspec.json.encode(patch)).decode()
+        response.patch = base64.b64encode(msgspec.json.encode(accepted.patch)).decode()
     return _encode(response)
+
+
+def _refuse(request: AdmissionRequest, status: Status, path: str) -> bytes:
+    REVIEWS.inc(path, "refused")
+    log.info("refused", kind=request.kind.kind, namespace=request.namespace, name=request.name, error=status.message)
+    return _encode(AdmissionResponse(uid=request.uid, allowed=False, status=status))
 
 
 def _request(body: bytes) -> AdmissionRequest:

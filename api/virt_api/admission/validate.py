@@ -2,59 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from virt_api.admission.causes import Cause, Refused, invalid, not_supported
+from virt_api.admission.metadata import RESTRICTED_LABELS, broken_metadata
 from virt_api.admission.objects import annotations_of, document_of, labels_of, read_spec, user_of
 from virt_api.admission.rules import CREATE_RULES, SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
+from virt_api.admission.volumechange import changed_volumes
 from virt_api.config import ClusterConfig
-from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.auth import UserInfo
 
-#: Labels that steer our own programs; only they may set them.
-RESTRICTED_LABELS = (
-    names.LABEL_CREATED_BY,
-    names.LABEL_MIGRATION_JOB_UID,
-    names.LABEL_NODE_NAME,
-    names.LABEL_MIGRATION_TARGET_NODE,
-    names.LABEL_SCHEDULABLE,
-    "kubevirt.io/install-strategy",
-)
-#: annotation → the gate that allows it
-GATED_ANNOTATIONS = (
-    (names.ANNOTATION_IGNITION, "ExperimentalIgnitionSupport"),
-    (names.ANNOTATION_HOOK_SIDECARS, "Sidecar"),
-)
 _NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 
 
 class VMICreateValidator:
-    def __init__(self, config: ClusterConfig, trusted_users: frozenset[str]) -> None:
+    def __init__(self, config: Callable[[], ClusterConfig], trusted_users: frozenset[str]) -> None:
         self._config, self._trusted = config, trusted_users
 
     def __call__(self, request: AdmissionRequest) -> None:
         """Raises Refused with every cause."""
-        document = document_of(request.object)
-        check = Check(read_spec(document), self._config)
+        document, config = document_of(request.object), self._config()
+        check = Check(read_spec(document), config)
         causes = list(broken_rules(check, SPEC_RULES + CREATE_RULES))
-        causes += self._metadata(document, user_of(request))
+        trusted = user_of(request) in self._trusted
+        causes += broken_metadata("metadata", labels_of(document), annotations_of(document), config, trusted=trusted)
         if causes:
             raise Refused(causes)
 
-    def _metadata(self, document: dict[str, Any], user: str) -> Iterator[Cause]:
-        restricted = sorted(set(labels_of(document)) & set(RESTRICTED_LABELS))
-        if restricted and user not in self._trusted:
-            yield not_supported("metadata.labels", f"{', '.join(restricted)} may be set by Virtpod only")
-        for annotation, gate in GATED_ANNOTATIONS:
-            if annotation in annotations_of(document) and not self._config.has(gate):
-                yield invalid("metadata.annotations", f"{annotation} needs the feature gate {gate}")
-
 
 class VMIUpdateValidator:
-    def __init__(self, config: ClusterConfig, trusted_users: frozenset[str], handler_user: str) -> None:
+    def __init__(self, config: Callable[[], ClusterConfig], trusted_users: frozenset[str], handler_user: str) -> None:
         self._config, self._trusted, self._handler = config, trusted_users, handler_user
 
     def __call__(self, request: AdmissionRequest) -> None:
@@ -64,7 +44,7 @@ class VMIUpdateValidator:
             raise Refused(causes)
 
     def _causes(self, user: UserInfo, new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
-        if user.username == self._handler and self._config.has("NodeRestriction"):
+        if user.username == self._handler and self._config().has("NodeRestriction"):
             yield from _node_restriction(user, new, old)
         changed = new.get("spec") != old.get("spec")
         if user.username not in self._trusted:
@@ -74,6 +54,7 @@ class VMIUpdateValidator:
                 yield not_supported("metadata.labels", "labels of kubevirt.io may be changed by Virtpod only")
         elif changed:
             yield from _frozen_limits(new, old)
+            yield from changed_volumes(new, old, self._config())
 
 
 def _restricted(document: dict[str, Any]) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""The aggregated API subresources.kubevirt.io: console, vnc, pause, unpause, guestosinfo."""
+"""The aggregated API subresources.kubevirt.io. Its table is `routes`."""

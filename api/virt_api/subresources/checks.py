@@ -22,13 +22,43 @@ def console(vmi: VirtualMachineInstance) -> None:
         raise Problem(400, f"VMI {vmi.metadata.name} has no serial console: autoattachSerialConsole is false")
     if vmi.status.phase in names.FINAL_PHASES:
         raise Problem(409, f"VMI {vmi.metadata.name} has ended: its phase is {vmi.status.phase}")
-    _started(vmi)
+    started(vmi)
 
 
 def vnc(vmi: VirtualMachineInstance) -> None:
     if vmi.spec.domain.devices.autoattach_graphics_device is False:
         raise Problem(400, f"VMI {vmi.metadata.name} has no graphics device: autoattachGraphicsDevice is false")
-    _started(vmi)
+    started(vmi)
+
+
+def usbredir(vmi: VirtualMachineInstance) -> None:
+    if vmi.spec.domain.devices.client_passthrough is None or vmi.spec.architecture == "s390x":
+        raise Problem(409, f"VMI {vmi.metadata.name} takes no USB devices: clientPassthrough is not set")
+    started(vmi)
+
+
+def vsock(vmi: VirtualMachineInstance) -> None:
+    if not vmi.spec.domain.devices.autoattach_vsock or not vmi.status.vsock_cid:
+        raise Problem(400, f"VMI {vmi.metadata.name} has no vsock: autoattachVSOCK is not set")
+    started(vmi)
+
+
+def port_forward(vmi: VirtualMachineInstance) -> None:
+    if has_condition(vmi, names.CONDITION_PAUSED):
+        raise Problem(409, f"VMI {vmi.metadata.name} is paused")
+    started(vmi)
+    if not vmi.status.interfaces:
+        raise Problem(400, f"VMI {vmi.metadata.name} has no network interface")
+
+
+def soft_reboot(vmi: VirtualMachineInstance) -> None:
+    running(vmi)
+    if has_condition(vmi, names.CONDITION_PAUSED):
+        raise Problem(409, f"VMI {vmi.metadata.name} is paused")
+    features = vmi.spec.domain.features
+    deaf = features is not None and features.acpi is not None and features.acpi.enabled is False
+    if deaf and not has_condition(vmi, names.CONDITION_AGENT_CONNECTED):
+        raise Problem(409, f"VMI {vmi.metadata.name} can not be asked: it has neither a guest agent nor ACPI")
 
 
 def pause(vmi: VirtualMachineInstance) -> None:
@@ -52,6 +82,6 @@ def guest_agent(vmi: VirtualMachineInstance) -> None:
         raise Problem(409, f"VMI {vmi.metadata.name} has no connected guest agent")
 
 
-def _started(vmi: VirtualMachineInstance) -> None:
+def started(vmi: VirtualMachineInstance) -> None:
     if vmi.status.phase != names.PHASE_RUNNING:
         raise Problem(400, f"VMI {vmi.metadata.name} is not running yet: its phase is {vmi.status.phase or 'unset'}")

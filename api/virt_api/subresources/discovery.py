@@ -11,6 +11,7 @@ from virt_core.apis.meta import APIGroup, APIGroupList, APIResource, APIResource
 from virt_core.apis.names import SUBRESOURCE_GROUP, VERSION, VERSION_OLD
 
 VERSIONS = (VERSION, VERSION_OLD)
+ROOT = f"/apis/{SUBRESOURCE_GROUP}"
 _VERBS = {"GET": "get", "PUT": "update"}
 
 
@@ -31,21 +32,18 @@ def group_list_document() -> dict[str, Any]:
     return _kinded(APIGroupList(groups=[group()]))
 
 
-def resources_document(version: str, subresources: list[tuple[str, str]]) -> dict[str, Any]:
-    """`subresources`: method and name of each."""
+def resources_document(version: str, subresources: list[tuple[str, str, str]]) -> dict[str, Any]:
+    """`subresources`: name, kind and method of each."""
     resources = [
-        APIResource(
-            name=f"virtualmachineinstances/{name}",
-            namespaced=True,
-            kind="VirtualMachineInstance",
-            verbs=[_VERBS[method]],
-        )
-        for method, name in subresources
+        APIResource(name=name, namespaced=True, kind=kind, verbs=[_VERBS[method]])
+        for name, kind, method in subresources
     ]
+    resources += [APIResource(name=name, namespaced=False, verbs=["get"]) for name in ("version", "guestfs", "healthz")]
     document = APIResourceList(group_version=f"{SUBRESOURCE_GROUP}/{version}", resources=resources)
     plain = _kinded(document)
     for resource in plain["resources"]:
         resource.setdefault("singularName", "")
+        resource.setdefault("kind", "")
     return plain
 
 
@@ -60,6 +58,11 @@ def version_document() -> dict[str, Any]:
         "compiler": platform.python_implementation(),
         "platform": f"linux/{machine}",
     }
+
+
+def guestfs_document(image: str) -> dict[str, str]:
+    """Where virtctl guestfs finds its tools."""
+    return {"registry": "", "tag": "", "digest": "", "imagePrefix": "", "gsImage": image}
 
 
 def openapi_v2_document() -> dict[str, Any]:

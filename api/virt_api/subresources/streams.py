@@ -1,28 +1,34 @@
-"""Subresources that are byte streams: a websocket towards the user, a gRPC stream towards the node.
+"""Subresources that are byte streams: console, vnc, usbredir, vsock and portforward.
 
-The node is dialled before the upgrade, so a failure is a plain HTTP answer. Each direction holds one chunk at most:
-when one side does not read, the other is not read from either.
+A websocket towards the user, a gRPC stream towards the node. The node is dialled before the upgrade, so a failure is a
+plain HTTP answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import socket
+from dataclasses import dataclass
 from typing import Any, cast
 from weakref import WeakSet
 
 import grpc
 import grpc.aio
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import WSCloseCode, web
 
-from virt_api.nodes import Endpoint, Nodes
+from virt_api.nodes import Endpoint
 from virt_api.problems import Problem, from_node
+from virt_api.subresources import checks
 from virt_api.subresources.actions import vmi_ref
+from virt_api.subresources.call import Call
+from virt_api.subresources.splice import CHUNK_BYTES, splice
 from virt_core.apis.names import SUBPROTOCOL_PLAIN
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.metrics import Gauge
 from virt_protos.node.v1 import node_pb2
+
+__all__ = ["CHUNK_BYTES", "OPEN_SOCKETS", "STREAMS", "close_all", "open_stream"]
 
 log = get_logger(__name__)
 
@@ -30,118 +36,146 @@ log = get_logger(__name__)
 _EOF = cast(Any, grpc.aio).EOF
 
 OPEN_TIMEOUT_S = 10.0
-CHUNK_BYTES = 32 << 10
 MESSAGE_LIMIT = 1 << 20
-_CLOSE_TIMEOUT_S = 5.0
-_CLOSE_REASON_LIMIT = 120
+_TRUE = frozenset({"true", "1", "t", "True", "TRUE", "T"})
+_FALSE = frozenset({"false", "0", "f", "False", "FALSE", "F"})
+_PROTOCOLS = {"tcp": node_pb2.STREAM_KIND_TCP, "udp": node_pb2.STREAM_KIND_UDP}
 #: A dead peer is noticed after a minute and a half; a terminal that is merely stopped (^S) is not dead.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 #: So that a stop of virt-api can say goodbye to everybody.
 OPEN_SOCKETS: web.AppKey[WeakSet[web.WebSocketResponse]] = web.AppKey("open_sockets", WeakSet)
 
-STREAMS = Gauge("virt_api_streams", "Open console and VNC streams", ("kind",))
+STREAMS = Gauge("virt_api_streams", "Open streams to guests", ("kind",))
 
 
-async def console(request: web.Request, vmi: VirtualMachineInstance, nodes: Nodes) -> web.StreamResponse:
-    return await _serve(request, vmi, nodes, node_pb2.STREAM_KIND_SERIAL_CONSOLE, "console")
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What the node is to open."""
+
+    name: str
+    kind: Any
+    preserve: bool = False
+    port: int = 0
+    cid: int = 0
+    tls: bool = False
 
 
-async def vnc(request: web.Request, vmi: VirtualMachineInstance, nodes: Nodes) -> web.StreamResponse:
-    return await _serve(request, vmi, nodes, node_pb2.STREAM_KIND_VNC, "vnc")
+async def console(call: Call) -> web.StreamResponse:
+    vmi = await call.vmi()
+    checks.console(vmi)
+    return await _serve(call, vmi, Opening("console", node_pb2.STREAM_KIND_SERIAL_CONSOLE))
 
 
-async def _serve(
-    request: web.Request, vmi: VirtualMachineInstance, nodes: Nodes, kind: Any, name: str
-) -> web.StreamResponse:
+async def vnc(call: Call) -> web.StreamResponse:
+    preserve = flag(call, "preserveSession", default=False)
+    vmi = await call.vmi()
+    checks.vnc(vmi)
+    return await _serve(call, vmi, Opening("vnc", node_pb2.STREAM_KIND_VNC, preserve=preserve))
+
+
+async def usbredir(call: Call) -> web.StreamResponse:
+    vmi = await call.vmi()
+    checks.usbredir(vmi)
+    return await _serve(call, vmi, Opening("usbredir", node_pb2.STREAM_KIND_USBREDIR))
+
+
+async def vsock(call: Call) -> web.StreamResponse:
+    vmi = await call.vmi()
+    checks.vsock(vmi)
+    port = number(call.request.query.get("port", ""), 0xFFFFFFFE)
+    tls = flag(call, "tls", default=True)
+    cid = vmi.status.vsock_cid or 0
+    return await _serve(call, vmi, Opening("vsock", node_pb2.STREAM_KIND_VSOCK, port=port, cid=cid, tls=tls))
+
+
+async def port_forward_to_vmi(call: Call) -> web.StreamResponse:
+    return await _forward(call, await call.vmi())
+
+
+async def port_forward_to_vm(call: Call) -> web.StreamResponse:
+    vm = await call.vm()
+    if not vm.status.created:
+        raise Problem(409, f"VM {call.name} is not running", name=call.name, kind="virtualmachine")
+    return await _forward(call, await call.vmi())
+
+
+async def _forward(call: Call, vmi: VirtualMachineInstance) -> web.StreamResponse:
+    """To the Pod's address, which the node knows: nobody outside names an address."""
+    checks.port_forward(vmi)
+    port = number(call.request.match_info["port"], 65535)
+    protocol = call.request.match_info.get("protocol", "tcp")
+    if protocol not in _PROTOCOLS:
+        raise Problem(400, f"{protocol} is not a protocol that can be forwarded: tcp or udp")
+    return await _serve(call, vmi, Opening("portforward", _PROTOCOLS[protocol], port=port))
+
+
+def number(text: str, limit: int) -> int:
+    """Raises Problem 400."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) <= limit):
+        raise Problem(400, f"{text!r} is not a port")
+    return int(text)
+
+
+def flag(call: Call, name: str, *, default: bool) -> bool:
+    """Raises Problem 400."""
+    text = call.request.query.get(name, "")
+    if not text:
+        return default
+    if text not in _TRUE and text not in _FALSE:
+        raise Problem(400, f"{name}={text} is neither true nor false")
+    return text in _TRUE
+
+
+async def _serve(call: Call, vmi: VirtualMachineInstance, opening: Opening) -> web.StreamResponse:
+    request, name = call.request, opening.name
     socket_ = web.WebSocketResponse(protocols=(SUBPROTOCOL_PLAIN,), max_msg_size=MESSAGE_LIMIT, compress=False)
     if not socket_.can_prepare(request).ok:
         raise Problem(400, f"{name} is a websocket: an upgrade request is needed")
-    node = await nodes.of(vmi)
-    call = await _open(node, vmi, kind)
+    node = await call.nodes.of(vmi)
+    stream = await open_stream(node, vmi, opening.kind, opening)
     STREAMS.inc(name)
-    log.info("stream opened", kind=name, namespace=vmi.metadata.namespace, vmi=vmi.metadata.name, node=node.name)
+    log.info("stream opened", kind=name, namespace=call.namespace, vmi=call.name, user=call.who.user, node=node.name)
     try:
         await socket_.prepare(request)
         request.app[OPEN_SOCKETS].add(socket_)
         _keep_alive(request)
-        await splice(socket_, call)
+        await splice(socket_, stream, datagrams=opening.kind == node_pb2.STREAM_KIND_UDP)
     finally:
         STREAMS.inc(name, by=-1)
-        call.cancel()
-        log.info("stream closed", kind=name, namespace=vmi.metadata.namespace, vmi=vmi.metadata.name)
+        stream.cancel()
+        log.info("stream closed", kind=name, namespace=call.namespace, vmi=call.name)
     return socket_
 
 
-async def _open(node: Endpoint, vmi: VirtualMachineInstance, kind: Any) -> Any:
-    """The gRPC stream, connected to the device. Raises Problem."""
-    call = node.stub.Stream()
-    opening = node_pb2.OpenStream(vmi=vmi_ref(vmi), kind=kind)
+async def open_stream(node: Endpoint, vmi: VirtualMachineInstance, kind: Any, opening: Opening | None = None) -> Any:
+    """The gRPC stream, connected to the guest. Raises Problem."""
+    stream = node.stub.Stream()
+    wanted = opening or Opening("", kind)
+    message = node_pb2.OpenStream(
+        vmi=vmi_ref(vmi),
+        kind=kind,
+        preserve_session=wanted.preserve,
+        port=wanted.port,
+        cid=wanted.cid,
+        tls=wanted.tls,
+    )
     try:
         async with asyncio.timeout(OPEN_TIMEOUT_S):
-            await call.write(node_pb2.StreamRequest(open=opening))
-            first = await call.read()
+            await stream.write(node_pb2.StreamRequest(open=message))
+            first = await stream.read()
     except TimeoutError:
-        call.cancel()
+        stream.cancel()
         raise from_node(grpc.StatusCode.DEADLINE_EXCEEDED, "the device did not open in time", node.name) from None
     except grpc.aio.AioRpcError as error:
         raise from_node(error.code(), error.details() or "", node.name) from error
     except asyncio.InvalidStateError:
         first = _EOF
     if first is _EOF or not first.HasField("opened"):
-        code, details = await call.code(), await call.details()
-        call.cancel()
+        code, details = await stream.code(), await stream.details()
+        stream.cancel()
         raise from_node(code, details or "the node closed the stream at once", node.name)
-    return call
-
-
-async def splice(socket_: web.WebSocketResponse, call: Any) -> None:
-    """Copies both ways until one side ends, then ends the other."""
-    tasks = [asyncio.create_task(_upwards(socket_, call)), asyncio.create_task(_downwards(socket_, call))]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-    for result in results:
-        if isinstance(result, Exception) and not isinstance(result, grpc.aio.AioRpcError | ConnectionError):
-            log.error("a stream broke", error=repr(result))
-    try:
-        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-            await _close(socket_, call)
-    except TimeoutError:
-        log.info("the client did not take the end of its stream")
-
-
-async def _upwards(socket_: web.WebSocketResponse, call: Any) -> None:
-    """User to machine. Text frames carry nothing that a device could take, so they are ignored."""
-    async for message in socket_:
-        if message.type is not WSMsgType.BINARY:
-            continue
-        for start in range(0, len(message.data), CHUNK_BYTES):
-            await call.write(node_pb2.StreamRequest(data=message.data[start : start + CHUNK_BYTES]))
-
-
-async def _downwards(socket_: web.WebSocketResponse, call: Any) -> None:
-    """Machine to user."""
-    while True:
-        response = await call.read()
-        if response is _EOF:
-            return
-        if response.data:
-            await socket_.send_bytes(response.data)
-
-
-async def _close(socket_: web.WebSocketResponse, call: Any) -> None:
-    """Says why: 1000 at the end of the stream, 1011 with a sentence when the node failed."""
-    if socket_.closed:
-        return
-    if not call.done() or await call.code() in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
-        await socket_.close(code=WSCloseCode.OK)
-        return
-    reason = (await call.details() or "the node ended the stream").encode()[:_CLOSE_REASON_LIMIT]
-    await socket_.close(code=WSCloseCode.INTERNAL_ERROR, message=reason)
+    return stream
 
 
 async def close_all(app: web.Application) -> None:

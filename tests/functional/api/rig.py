@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import ssl
 import threading
 from collections.abc import Awaitable, Callable, Iterator
@@ -22,12 +24,15 @@ from virt_api.nodes import Nodes
 from virt_api.server import HttpServer, ServingTls
 from virt_core.apis import names
 from virt_core.apis.auth import SubjectAccessReview, TokenReview, TokenReviewStatus, UserInfo
+from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.domain import DomainSpec
 from virt_core.apis.meta import Condition, ObjectMeta
 from virt_core.apis.nodes import Node
+from virt_core.apis.vm import VirtualMachine, VirtualMachineInstanceTemplateSpec, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
-from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
-from virt_core.kube.errors import NotFound
+from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface, VirtualMachineInstanceStatus
+from virt_core.kube.errors import ApiError, Conflict, Invalid, NotFound
+from virt_core.kube.patch import Patch
 from virt_core.rpc.server import serve_tcp
 from virt_core.rpc.status import failed_precondition
 from virt_core.rpc.tls import TlsFiles, require_peer_name
@@ -36,23 +41,53 @@ from virt_protos.launcher.v1 import launcher_pb2
 from virt_protos.node.v1 import node_pb2, node_pb2_grpc
 
 TOKEN = "good"
+PNG = b"\x89PNG\r\n\x1a\npicture"
 
 
 class FakeClient:
-    """The API server: VMIs and nodes by name, one good token, and a policy that a test sets."""
+    """The API server: VMs, VMIs and nodes by name, one good token, and a policy that a test sets."""
 
     def __init__(self) -> None:
+        self.vms: dict[str, VirtualMachine] = {}
         self.vmis: dict[str, VirtualMachineInstance] = {}
         self.nodes: dict[str, Node] = {}
         self.allowed = True
         self.access: list[SubjectAccessReview] = []
         self.tokens: list[str] = []
+        self.patches: list[tuple[str, str, Any, dict[str, str]]] = []
+        self.patch_failures: list[ApiError] = []
+
+    def _kept(self, cls: type[Any]) -> dict[str, Any]:
+        kept: dict[type[Any], dict[str, Any]] = {
+            Node: self.nodes,
+            VirtualMachine: self.vms,
+            VirtualMachineInstance: self.vmis,
+        }
+        return kept.get(cls, {})
 
     def get(self, cls: type[Any], name: str, namespace: str = "") -> Any:
-        found: dict[str, Any] = self.nodes if cls is Node else self.vmis
+        found = self._kept(cls)
         if name not in found:
             raise NotFound(404, "NotFound", f"{name} not found")
         return found[name]
+
+    def patch(self, cls: type[Any], name: str, namespace: str, patch: Patch, *, subresource: str = "") -> Any:
+        """Done for real, unless it is dry; the version of a merge patch must be ours."""
+        old = self.get(cls, name, namespace)
+        document = json.loads(patch.body())
+        self.patches.append((f"{cls.__name__}/{name}", subresource, document, patch.query()))
+        if self.patch_failures:
+            raise self.patch_failures.pop(0)
+        plain = to_plain(old)
+        new = patched(plain, document) if isinstance(document, list) else merged(plain, document)
+        version = (document.get("metadata") or {}).get("resourceVersion") if isinstance(document, dict) else None
+        if version not in (None, old.metadata.resource_version):
+            raise Conflict(409, "Conflict", "the object has been modified")
+        if "dryRun" not in patch.query():
+            stored = from_plain(new, cls)
+            stored.metadata.resource_version = str(int(old.metadata.resource_version or "1") + 1)
+            self._kept(cls)[name] = stored
+        return old
 
     def create(self, obj: Any) -> Any:
         if isinstance(obj, TokenReview):
@@ -69,14 +104,48 @@ class FakeClient:
         return b'{"gitVersion":"v1"}'
 
 
+def merged(document: Any, change: Any) -> Any:
+    """RFC 7386."""
+    if not isinstance(change, dict):
+        return change
+    result = dict(document) if isinstance(document, dict) else {}
+    for key, value in change.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
+
+
+def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
+    """As much of RFC 6902 as virt-api uses: members of maps."""
+    result = copy.deepcopy(document)
+    for operation in operations:
+        *parents, last = operation["path"].split("/")[1:]
+        place = result
+        for part in parents:
+            place = place[part]
+        if operation["op"] == "test":
+            if place.get(last) != operation["value"]:
+                raise Invalid(422, "Invalid", "a test failed")
+        elif operation["op"] == "remove":
+            del place[last]
+        else:
+            place[last] = operation["value"]
+    return result
+
+
 class FakeNode(node_pb2_grpc.NodeServicer):
     """Echoes streams; notes commands. `greeting` is sent first; `fail` makes a stream end with an error."""
 
     def __init__(self) -> None:
         self.commands: list[tuple[str, str]] = []
+        self.openings: list[Any] = []
         self.greeting = b""
         self.fail = ""
         self.refuse = ""
+        self.agent = False
+        self.mute = False
 
     def Hello(self, request: Any, context: Any) -> Any:
         require_peer_name(context, names.TLS_NAME_API)
@@ -88,8 +157,43 @@ class FakeNode(node_pb2_grpc.NodeServicer):
     def Unpause(self, request: Any, context: Any) -> Any:
         return self._command("unpause", request)
 
+    def SoftReboot(self, request: Any, context: Any) -> Any:
+        return self._command("softreboot", request)
+
+    def Reset(self, request: Any, context: Any) -> Any:
+        return self._command("reset", request)
+
+    def Freeze(self, request: Any, context: Any) -> Any:
+        return self._command(f"freeze {request.unfreeze_timeout_seconds}", request)
+
+    def Unfreeze(self, request: Any, context: Any) -> Any:
+        if not self.agent:
+            raise failed_precondition("the guest agent is not connected")
+        return self._command("unfreeze", request)
+
+    def Screenshot(self, request: Any, context: Any) -> Any:
+        return node_pb2.ScreenshotResponse(image=PNG)
+
+    def GetUsers(self, request: Any, context: Any) -> Any:
+        self._speak()
+        return node_pb2.GetUsersResponse(users=[launcher_pb2.GuestUser(name="root", login_time=1.5)])
+
+    def GetFilesystems(self, request: Any, context: Any) -> Any:
+        self._speak()
+        disk = launcher_pb2.GuestFilesystemDisk(serial="s1", bus_type="virtio")
+        found = launcher_pb2.GuestFilesystem(
+            disk_name="vda1", mount_point="/", type="ext4", used_bytes=1, total_bytes=2, disks=[disk]
+        )
+        return node_pb2.GetFilesystemsResponse(filesystems=[found])
+
+    def _speak(self) -> None:
+        if self.mute:
+            raise failed_precondition("the command guest-get-users has not been found")
+
     def _command(self, name: str, request: Any) -> Any:
         self.commands.append((name, request.vmi.uid))
+        if self.refuse:
+            raise failed_precondition(self.refuse)
         return node_pb2.VMIResponse()
 
     def GetGuestInfo(self, request: Any, context: Any) -> Any:
@@ -101,6 +205,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
     def Stream(self, requests: Iterator[Any], context: Any) -> Iterator[Any]:
         opening = next(requests)
         self.commands.append(("open", opening.open.vmi.uid))
+        self.openings.append(opening.open)
         if self.refuse:
             raise failed_precondition(self.refuse)
         yield node_pb2.StreamResponse(opened=node_pb2.StreamOpened())
@@ -125,13 +230,14 @@ class Rig:
     clock: FakeClock
     handler_tls: Path
     stop: threading.Event
+    apps: list[web.Application]
 
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
-    def sub(self, name: str, vmi: str = "vm1") -> str:
-        return f"{self.url}/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{vmi}/{name}"
+    def sub(self, name: str, vmi: str = "vm1", *, resource: str = "virtualmachineinstances") -> str:
+        return f"{self.url}/apis/subresources.kubevirt.io/v1/namespaces/default/{resource}/{vmi}/{name}"
 
     def tls(self, common_name: str = "", ca: CertAuthority | None = None) -> ssl.SSLContext:
         """Trusts the server; shows a client certificate if a name is given."""
@@ -144,11 +250,21 @@ class Rig:
 
 def make_vmi(name: str = "vm1", *, phase: str = "Running", conditions: tuple[str, ...] = ()) -> VirtualMachineInstance:
     return VirtualMachineInstance(
-        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}"),
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"uid-{name}", resource_version="1"),
         spec=VirtualMachineInstanceSpec(domain=DomainSpec()),
         status=VirtualMachineInstanceStatus(
-            phase=phase, node_name="node1", conditions=[Condition(type=type_, status="True") for type_ in conditions]
+            phase=phase,
+            node_name="node1",
+            conditions=[Condition(type=type_, status="True") for type_ in conditions],
+            interfaces=[VirtualMachineInstanceNetworkInterface(name="default", ip_address="10.9.9.9")],
         ),
+    )
+
+
+def make_vm(name: str = "vm1", strategy: str = "Halted") -> VirtualMachine:
+    return VirtualMachine(
+        metadata=ObjectMeta(name=name, namespace="default", uid=f"vm-{name}", resource_version="1"),
+        spec=VirtualMachineSpec(run_strategy=strategy, template=VirtualMachineInstanceTemplateSpec()),
     )
 
 
@@ -166,15 +282,15 @@ def running(directory: Path) -> Iterator[Rig]:
     own = ca.issue("virt-api", names.TLS_NAME_API).write(directory / "api")
     (directory / "proxy-ca.crt").write_bytes(proxy_ca.pem)
     clock = FakeClock()
-    server = HttpServer(
-        "127.0.0.1", 0, ServingTls(serving, directory / "proxy-ca.crt"), builder(client, TlsFiles(own), clock)
-    )
+    apps: list[web.Application] = []
+    build = builder(client, TlsFiles(own), clock, apps)
+    server = HttpServer("127.0.0.1", 0, ServingTls(serving, directory / "proxy-ca.crt"), build)
     stop = threading.Event()
     thread = threading.Thread(target=server.run, args=(stop,), name="http")
     thread.start()
     try:
         assert server.started.wait(10)
-        yield Rig(client, node, server.port, ca, proxy_ca, directory, clock, handler_tls, stop)
+        yield Rig(client, node, server.port, ca, proxy_ca, directory, clock, handler_tls, stop, apps)
     finally:
         stop.set()
         thread.join(15)
@@ -186,7 +302,7 @@ def serve_node(node: FakeNode, tls: Path) -> Any:
     return serve_tcp("127.0.0.1:0", [lambda s: node_pb2_grpc.add_NodeServicer_to_server(node, s)], TlsFiles(tls))
 
 
-def builder(client: FakeClient, tls: TlsFiles, clock: FakeClock) -> Callable[[], Any]:
+def builder(client: FakeClient, tls: TlsFiles, clock: FakeClock, apps: list[web.Application]) -> Callable[[], Any]:
     def build() -> tuple[web.Application, Callable[[], Awaitable[None]]]:
         kube = Kube(client)
         nodes = Nodes(kube, tls, 1)
@@ -203,6 +319,7 @@ def builder(client: FakeClient, tls: TlsFiles, clock: FakeClock) -> Callable[[],
             await nodes.close()
             kube.close()
 
-        return app.build(services), close
+        apps.append(app.build(services))
+        return apps[-1], close
 
     return build

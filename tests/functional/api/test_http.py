@@ -37,23 +37,33 @@ def call(
         ):
             text = await response.read()
             is_json = response.content_type == "application/json" and text
-            return response.status, json.loads(text) if is_json else text.decode()
+            return response.status, json.loads(text) if is_json else text.decode(errors="replace")
 
     return asyncio.run(asyncio.wait_for(run(), 20))
 
 
-def test_discovery_and_health_need_no_identity(rig: Rig) -> None:
-    for path in ("/healthz", "/readyz", "/metrics", "/openapi/v2", "/openapi/v3"):
+def test_health_needs_no_identity(rig: Rig) -> None:
+    for path in ("/healthz", "/livez", "/readyz"):
         assert call(rig, "GET", rig.url + path)[0] == 200, path
-    _, groups = call(rig, "GET", f"{rig.url}/apis")
+
+
+def test_discovery_needs_an_identity_and_no_right(rig: Rig) -> None:
+    rig.client.allowed = False
+    for path in ("/metrics", "/openapi/v2", "/openapi/v3"):
+        assert call(rig, "GET", rig.url + path)[0] == 401, path
+        assert call(rig, "GET", rig.url + path, headers=BEARER)[0] == 200, path
+    _, groups = call(rig, "GET", f"{rig.url}/apis", headers=BEARER)
     assert [group["name"] for group in groups["groups"]] == ["subresources.kubevirt.io"]
     for version in ("v1", "v1alpha3"):
         root = f"{rig.url}/apis/subresources.kubevirt.io/{version}"
-        _, resources = call(rig, "GET", root)
+        _, resources = call(rig, "GET", root, headers=BEARER)
         assert resources["groupVersion"] == f"subresources.kubevirt.io/{version}"
-        assert "virtualmachineinstances/console" in [resource["name"] for resource in resources["resources"]]
-        assert call(rig, "GET", f"{root}/version")[1]["gitVersion"].startswith("v")
-        assert call(rig, "GET", f"{root}/healthz")[1]["apiserver"]["connectivity"] == "ok"
+        names = [resource["name"] for resource in resources["resources"]]
+        assert {"virtualmachineinstances/console", "virtualmachines/start", "expand-vm-spec", "version"} <= set(names)
+        assert len(names) == len(set(names))
+        assert call(rig, "GET", f"{root}/version", headers=BEARER)[1]["gitVersion"].startswith("v")
+        assert call(rig, "GET", f"{root}/healthz", headers=BEARER)[1]["apiserver"]["connectivity"] == "ok"
+        assert call(rig, "GET", f"{root}/guestfs", headers=BEARER)[1]["gsImage"] == ""
 
 
 def test_nobody_is_refused_and_headers_alone_mean_nothing(rig: Rig) -> None:
@@ -147,6 +157,16 @@ def test_guest_info_is_translated(rig: Rig) -> None:
     assert (body["kind"], body["guestAgentVersion"], body["os"]) == (
         "VirtualMachineInstanceGuestAgentInfo", "7.2", {"name": "Debian", "versionId": "12"},
     )  # fmt: skip
+
+
+def test_guest_info_carries_users_and_filesystems_if_the_agent_tells_them(rig: Rig) -> None:
+    rig.client.vmis["vm1"] = make_vmi(conditions=("AgentConnected",))
+    _, body = call(rig, "GET", rig.sub("guestosinfo"), headers=BEARER)
+    assert body["userList"] == [{"userName": "root", "loginTime": 1.5}]
+    assert body["fsInfo"]["disks"][0]["diskName"] == "vda1"
+    rig.node.mute = True
+    status, body = call(rig, "GET", rig.sub("guestosinfo"), headers=BEARER)
+    assert (status, "userList" in body, "fsInfo" in body) == (200, False, False)
 
 
 def test_an_unreachable_node_is_named(rig: Rig) -> None:

@@ -27,7 +27,7 @@ def flags(rig: Rig, kubeconfig: Path) -> list[str]:
     own = CertAuthority().issue("virt-api", names.TLS_NAME_API).write(rig.directory / "own")
     return [
         "--kubeconfig", str(kubeconfig), "--serving-tls-dir", str(rig.directory / "serving"), "--tls-dir", str(own),
-        "--requestheader-client-ca", str(rig.directory / "proxy-ca.crt"),
+        "--automation-listen", "127.0.0.1:0", "--requestheader-client-ca", str(rig.directory / "proxy-ca.crt"),
     ]  # fmt: skip
 
 
@@ -66,3 +66,11 @@ def test_a_taken_port_is_one_sentence(rig: Rig) -> None:
     done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     assert done.stderr.splitlines() == [f"Error: can not listen on 127.0.0.1:{rig.port}: Address already in use"]
+
+
+def test_a_taken_automation_port_is_one_sentence(rig: Rig) -> None:
+    taken = f"127.0.0.1:{rig.port}"
+    args = command("--listen", "127.0.0.1:0", *flags(rig, kubeconfig(rig.directory)), "--automation-listen", taken)
+    done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [f"Error: can not listen on {taken}: Address already in use"]

@@ -11,6 +11,7 @@ _INVALID = "FieldValueInvalid"
 _REQUIRED = "FieldValueRequired"
 
 _NO_CAUSE = "KubeVirt answers 400 without a cause; a mistake has a path"
+_SCHEMA_ECHO = "the API server adds a cause <nil> that says its other checks were left out"
 _NO_FIELD = "KubeVirt names no field"
 
 #: case → (our code, our causes, reason)
@@ -36,4 +37,13 @@ VERDICTS: dict[str, tuple[int, list[tuple[str, str]], str]] = {
         [("spec.accessCredentials[0].sshPublicKey.propagationMethod.qemuGuestAgent.users", _REQUIRED)],
         _NO_FIELD,
     ),
+    "vm-rs-WaitAsReceiver": (
+        201,
+        [],
+        "the gate DecentralizedLiveMigration is Beta and on in the version that we follow; it was off there",
+    ),
+    "rs-noselector": (422, [("spec.selector", _REQUIRED)], _SCHEMA_ECHO),
+    "rs-notemplate": (422, [("spec.template", _REQUIRED)], _SCHEMA_ECHO),
+    "pool-notemplate": (422, [("spec.virtualMachineTemplate", _REQUIRED)], _SCHEMA_ECHO),
+    "rs-neg": (422, [("spec.replicas", _INVALID)], "there the API server's scale check names it .spec.replicas"),
 }

@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
-from virt_api.admission.mutate import VMIMutator
+from virt_api.admission.cluster import NoCluster
+from virt_api.admission.instancetypes import LibraryInstancetypes
 from virt_api.admission.review import Admitter, answer
-from virt_api.admission.validate import VMICreateValidator, VMIUpdateValidator
+from virt_api.admission.routes import Parts, webhooks
 from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.runtime.clock import FakeClock
@@ -19,9 +20,41 @@ from virt_core.runtime.clock import FakeClock
 CONFIG = ClusterConfig(default_architecture="amd64")
 TRUSTED = frozenset(names.service_account_user(name) for name in names.SERVICE_ACCOUNTS)
 HANDLER = names.service_account_user(names.SA_HANDLER)
-MUTATOR = VMIMutator(CONFIG, FakeClock(), TRUSTED)
-CREATE = VMICreateValidator(CONFIG, TRUSTED)
-UPDATE = VMIUpdateValidator(CONFIG, TRUSTED, HANDLER)
+CONTROLLER = names.service_account_user(names.SA_CONTROLLER)
+
+
+def hooks(cluster: Any = None, config: ClusterConfig = CONFIG) -> dict[str, Admitter]:
+    """All webhooks, over a cluster in which there is nothing else by default."""
+    found = cluster or NoCluster()
+    types = LibraryInstancetypes(found, lambda: config)
+    return webhooks(Parts(lambda: config, FakeClock(), found, types))
+
+
+HOOKS = hooks()
+MUTATOR = HOOKS["/virtualmachineinstances-mutate"]
+CREATE = HOOKS["/virtualmachineinstances-validate-create"]
+UPDATE = HOOKS["/virtualmachineinstances-validate-update"]
+#: kind → its webhooks for a create, in order
+ON_CREATE: dict[str, tuple[str, ...]] = {
+    "VirtualMachineInstance": ("/virtualmachineinstances-mutate", "/virtualmachineinstances-validate-create"),
+    "VirtualMachine": ("/virtualmachines-mutate", "/virtualmachines-validate"),
+    "VirtualMachineInstanceMigration": ("/migration-mutate-create", "/migration-validate-create"),
+    "VirtualMachineInstanceReplicaSet": ("/virtualmachinereplicaset-validate",),
+    "VirtualMachineInstancePreset": ("/vmipreset-validate",),
+    "VirtualMachinePool": ("/virtualmachinepool-validate",),
+    "VirtualMachineInstancetype": ("/virtualmachineinstancetypes-validate",),
+    "VirtualMachineClusterInstancetype": ("/virtualmachineclusterinstancetypes-validate",),
+    "VirtualMachinePreference": ("/virtualmachinepreferences-validate",),
+    "VirtualMachineClusterPreference": ("/virtualmachineclusterpreferences-validate",),
+    "MigrationPolicy": ("/migration-policy-validate-create",),
+    "KubeVirt": ("/kubevirt-validate-create",),
+    "VirtualMachineClone": ("/vm-clone-mutate-create", "/vm-clone-validate-create"),
+    "VirtualMachineSnapshot": ("/virtualmachinesnapshots-validate",),
+    "VirtualMachineRestore": ("/virtualmachinerestores-validate",),
+    "VirtualMachineExport": ("/virtualmachineexports-validate",),
+    "VirtualMachineBackup": ("/virtualmachinebackups-validate",),
+    "VirtualMachineBackupTracker": ("/virtualmachinebackuptrackers-validate",),
+}
 
 
 @dataclass
@@ -30,6 +63,7 @@ class Verdict:
     causes: list[tuple[str, str]] = field(default_factory=list)
     admitted: dict[str, Any] = field(default_factory=dict)
     message: str = ""
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def fields(self) -> list[str]:
@@ -47,8 +81,9 @@ def review(
     """One review; the response part of the answer."""
     request = {
         "uid": "r1",
-        "kind": {"group": "kubevirt.io", "version": "v1", "kind": "VirtualMachineInstance"},
-        "name": obj.get("metadata", {}).get("name", ""),
+        "kind": {"group": "kubevirt.io", "version": "v1", "kind": obj.get("kind", "VirtualMachineInstance")},
+        "namespace": _text(obj, "namespace"),
+        "name": _text(obj, "name"),
         "operation": "UPDATE" if old is not None else "CREATE",
         "userInfo": {"username": user, "extra": extra or {}},
         "object": obj,
@@ -58,6 +93,11 @@ def review(
     response: dict[str, Any] = msgspec.json.decode(answer(body, admit))["response"]
     assert response["uid"] == "r1"
     return response
+
+
+def _text(obj: dict[str, Any], key: str) -> str:
+    value = obj.get("metadata", {}).get(key, "")
+    return value if isinstance(value, str) else ""
 
 
 def patched(obj: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
@@ -72,16 +112,29 @@ def patched(obj: dict[str, Any], response: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def create(obj: dict[str, Any], user: str = "alice") -> Verdict:
+def create(obj: dict[str, Any], user: str = "alice", using: dict[str, Admitter] | None = None) -> Verdict:
     """Mutating, then validating, as the API server does for a create."""
-    response = review(MUTATOR, obj, user=user)
-    if response["allowed"]:
+    warnings: list[str] = []
+    for path in ON_CREATE[obj["kind"]]:
+        response = review((using or HOOKS)[path], obj, user=user)
+        if not response["allowed"]:
+            return refused(response)
         obj = patched(obj, response)
-        response = review(CREATE, obj, user=user)
-    if response["allowed"]:
-        return Verdict(201, admitted=obj)
+        warnings += response.get("warnings", [])
+    return Verdict(201, admitted=obj, warnings=warnings)
+
+
+def update(
+    obj: dict[str, Any], old: dict[str, Any], path: str, user: str = "alice", using: dict[str, Admitter] | None = None
+) -> Verdict:
+    """One webhook of an update."""
+    response = review((using or HOOKS)[path], obj, old=old, user=user)
+    return Verdict(200, admitted=patched(obj, response)) if response["allowed"] else refused(response)
+
+
+def refused(response: dict[str, Any]) -> Verdict:
     status = response["status"]
-    causes = [(c.get("field", ""), c["reason"]) for c in status["details"].get("causes", [])]
+    causes = [(c.get("field", ""), c["reason"]) for c in status.get("details", {}).get("causes", [])]
     return Verdict(status["code"], causes, message=status["message"])
 
 
@@ -101,6 +154,20 @@ def vmi(**spec: Any) -> dict[str, Any]:
             },
             "networks": [{"name": "default", "pod": {}}],
             "volumes": [{"name": "d0", "containerDisk": {"image": "localhost/guest:1"}}],
+            **spec,
+        },
+    }
+
+
+def vm(**spec: Any) -> dict[str, Any]:
+    """A VM that is accepted. Keywords replace parts of its spec."""
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "t", "namespace": "default"},
+        "spec": {
+            "runStrategy": "Halted",
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": vmi()["spec"]},
             **spec,
         },
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from virt_api.config import ClusterConfig
 from virt_core.apis.devices import (
+    DeprecatedInterfaceSlirp,
     Diag288Watchdog,
     Disk,
     DiskTarget,
@@ -38,6 +39,8 @@ def pod_network(spec: Spec, config: ClusterConfig) -> None:
     interface = Interface(name=DEFAULT_NETWORK)
     if config.default_network_interface == "masquerade":
         interface.masquerade = InterfaceMasquerade()
+    elif config.default_network_interface == "slirp":
+        interface.slirp = DeprecatedInterfaceSlirp()  # A rule refuses it and says why.
     else:
         interface.bridge = InterfaceBridge()
     devices.interfaces = [interface]

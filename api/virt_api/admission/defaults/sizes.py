@@ -7,15 +7,20 @@ from virt_core.apis.domain import CPU, Memory
 from virt_core.apis.quantity import Quantity, QuantityError, format_bytes, parse_bytes, parse_int
 from virt_core.apis.vmi import VirtualMachineInstanceSpec as Spec
 
+_BUILT_IN_REQUEST = "100m"
 _MIB = 1 << 20
 _GIB = 1 << 30
 
 
-def cpu_request(spec: Spec, _: ClusterConfig) -> None:
-    """A limit alone is a request, too."""
-    resources = spec.domain.resources
-    if "cpu" in resources.limits and "cpu" not in resources.requests:
+def cpu_request(spec: Spec, config: ClusterConfig) -> None:
+    """A limit alone is a request, too; else the cluster's own, if it has one."""
+    resources, cpu = spec.domain.resources, spec.domain.cpu
+    if "cpu" in resources.requests:
+        return
+    if "cpu" in resources.limits:
         resources.requests = {**resources.requests, "cpu": resources.limits["cpu"]}
+    elif config.cpu_request != _BUILT_IN_REQUEST and not (cpu is not None and cpu.dedicated_cpu_placement):
+        resources.requests = {**resources.requests, "cpu": config.cpu_request}
 
 
 def guest_memory(spec: Spec, _: ClusterConfig) -> None:
@@ -46,6 +51,9 @@ def max_sockets(spec: Spec, config: ClusterConfig) -> None:
     cpu = spec.domain.cpu
     if cpu is None or cpu.max_sockets or spec.architecture == "arm64" or not config.live_update:
         return
+    if config.max_cpu_sockets is not None:
+        cpu.max_sockets = max(config.max_cpu_sockets, cpu.sockets)
+        return
     per_socket = max(cpu.cores, 1) * max(cpu.threads, 1)
     room = max(config.max_vcpus // per_socket, cpu.sockets)
     cpu.max_sockets = min(cpu.sockets * config.max_hotplug_ratio, room)
@@ -56,7 +64,11 @@ def max_guest(spec: Spec, config: ClusterConfig) -> None:
     memory = spec.domain.memory
     if memory is None or memory.guest is None or memory.max_guest is not None or not config.live_update:
         return
-    if _can_grow(spec, memory):
+    if not _can_grow(spec, memory):
+        return
+    if config.max_guest is not None:
+        memory.max_guest = config.max_guest if parse_bytes(config.max_guest) >= parse_bytes(memory.guest) else None
+    else:
         memory.max_guest = format_bytes(parse_bytes(memory.guest) * config.max_hotplug_ratio)
 
 
@@ -67,10 +79,11 @@ def _can_grow(spec: Spec, memory: Memory) -> bool:
     if cpu is not None and (cpu.realtime is not None or cpu.numa is not None):
         return False
     guest = parse_bytes(memory.guest or 0)
-    return guest >= _GIB and guest % _page_size(memory) == 0
+    return guest >= _GIB and guest % page_size(memory) == 0
 
 
-def _page_size(memory: Memory) -> int:
+def page_size(memory: Memory) -> int:
+    """The step in which memory is added."""
     if memory.hugepages is None:
         return 2 * _MIB
     try:

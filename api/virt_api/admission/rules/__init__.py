@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause
-from virt_api.admission.rules import cpu, devices, disks, firmware, general, memory, networks, scheduling, volumes
+from virt_api.admission.rules import (
+    claims,
+    cpu,
+    devices,
+    disks,
+    firmware,
+    general,
+    memory,
+    networks,
+    ports,
+    scheduling,
+    volumes,
+)
 from virt_api.admission.rules.base import Check, Rule
 
 #: For every place that holds a VMI spec: a VMI, and later the template of a VM, a replica set or a pool.
@@ -40,7 +52,10 @@ SPEC_RULES: tuple[Rule, ...] = (
     networks.interface_states,
     networks.interface_options,
     networks.interface_ports,
+    ports.port_ranges,
     devices.resource_claims,
+    claims.networks_by_claim,
+    claims.claimed_once,
     devices.gpus,
     devices.host_devices,
     disks.disk_names,

@@ -170,3 +170,7 @@ def by_architecture(check: Check) -> Iterator[Cause]:
         yield not_supported(f"{check.domain}.cpu.model", "arm64 takes only host-passthrough")
     if devices.sound is not None:
         yield not_supported(f"{check.devices}.sound", "arm64 has no sound device")
+    for i, disk in enumerate(devices.disks):
+        for name, target in (("disk", disk.disk), ("lun", disk.lun), ("cdrom", disk.cdrom)):
+            if target is not None and target.bus not in ("", "virtio", "scsi"):
+                yield not_supported(f"{check.devices}.disks[{i}].{name}.bus", "arm64 has virtio and scsi disks only")

@@ -162,8 +162,6 @@ def interface_options(check: Check) -> Iterator[Cause]:
             yield from _mac(f"{field}.macAddress", interface)
         if interface.pci_address and not PCI_ADDRESS.fullmatch(interface.pci_address):
             yield invalid(f"{field}.pciAddress", f"{interface.pci_address!r} is not an address such as 0000:81:01.0")
-        if interface.port_ranges and not check.config.has("PortRangesSpec"):
-            yield invalid(f"{field}.portRanges", "needs the feature gate PortRangesSpec")
         if interface.dhcp_options is not None:
             yield from _dhcp(check, f"{field}.dhcpOptions", interface.dhcp_options)
 

@@ -174,6 +174,8 @@ def container_paths(check: Check) -> Iterator[Cause]:
         if volume.container_path is None:
             continue
         field = f"domain.volumes[{i}]"
+        if not check.config.has("ContainerPathVolumes"):
+            yield invalid(field, "needs the feature gate ContainerPathVolumes")
         if volume.name in disks:
             yield invalid(field, "a containerPath volume must be a filesystem, not a disk")
         path = volume.container_path.path

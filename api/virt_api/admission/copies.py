@@ -1,0 +1,239 @@
+"""Admission of what copies a VM or its disks: snapshots, restores, exports, clones, backups."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import string
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from virt_api.admission.causes import Cause, Denied, Refused, invalid, not_found, one_of, required
+from virt_api.admission.cluster import Cluster
+from virt_api.admission.objects import document_of, is_leaving, namespace_of, read_member
+from virt_api.admission.review import PatchOps
+from virt_api.config import ClusterConfig
+from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
+from virt_core.apis.clone import VirtualMachineCloneSpec
+from virt_core.apis.export import VirtualMachineExportSpec
+from virt_core.apis.names import GROUP
+from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineRestoreSpec, VirtualMachineSnapshotSpec
+
+VM = "VirtualMachine"
+SNAPSHOT_GROUP, BACKUP_GROUP = "snapshot.kubevirt.io", "backup.kubevirt.io"
+DELETION = ("Delete", "Retain")
+READINESS = ("StopTarget", "WaitGracePeriod", "FailImmediate", "WaitEventually")
+RESTORE_NAMES = ("RandomizeNames", "InPlace", "PrefixTargetName")
+CLONE_NAMES = ("RandomizeNames", "PrefixTargetName")
+OWNERSHIP = ("Vm", "None")
+_EXPORTS = {"PersistentVolumeClaim": "", "VirtualMachineSnapshot": SNAPSHOT_GROUP, VM: GROUP,
+            "VirtualMachineBackup": BACKUP_GROUP}  # fmt: skip
+_MAC = re.compile(r"([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}")
+
+
+class Copies:
+    """The webhooks of these kinds; one method each."""
+
+    def __init__(self, config: Callable[[], ClusterConfig], cluster: Cluster) -> None:
+        self._config, self._cluster = config, cluster
+
+    def snapshot(self, request: AdmissionRequest) -> None:
+        spec = read_member(document_of(request.object), VirtualMachineSnapshotSpec)
+        self._gate(request, "Snapshot")
+        _refuse(_frozen(request) or [*_vm_source("spec.source", spec.source), *_snapshot(spec)])
+
+    def restore(self, request: AdmissionRequest) -> None:
+        document = document_of(request.object)
+        spec = read_member(document, VirtualMachineRestoreSpec)
+        self._gate(request, "Snapshot")
+        _refuse(_frozen(request) or [*_vm_source("spec.target", spec.target), *_restore(spec)])
+        if request.operation == "CREATE":
+            self._one_restore(spec, namespace_of(request, document))
+
+    def _one_restore(self, spec: VirtualMachineRestoreSpec, namespace: str) -> None:
+        for other in self._cluster.list(VirtualMachineRestore, namespace):
+            if other.spec.target == spec.target and not other.status.complete:
+                _refuse([invalid("spec.target", f"{other.metadata.name!r} is restoring the same VM")])
+
+    def export(self, request: AdmissionRequest) -> None:
+        spec = read_member(document_of(request.object), VirtualMachineExportSpec)
+        _refuse(_frozen(request) or _export(spec))
+
+    def clone(self, request: AdmissionRequest) -> None:
+        if is_leaving(document_of(request.object)):
+            return
+        spec = read_member(document_of(request.object), VirtualMachineCloneSpec)
+        self._gate(request, "Snapshot")
+        _refuse(_frozen(request) or _clone(spec))
+
+    def backup(self, request: AdmissionRequest) -> None:
+        document = document_of(request.object)
+        spec = read_member(document, VirtualMachineBackupSpec)
+        self._gate(request, "IncrementalBackup")
+        _refuse(_frozen(request) or _backup(spec))
+        if request.operation == "CREATE":
+            self._one_backup(spec, namespace_of(request, document))
+
+    def _one_backup(self, spec: VirtualMachineBackupSpec, namespace: str) -> None:
+        for other in self._cluster.list(VirtualMachineBackup, namespace):
+            done = any(c.type in ("Complete", "Failed") and c.status == "True" for c in other.status.conditions)
+            if other.spec.source == spec.source and not done:
+                _refuse([invalid("spec.source", f"{other.metadata.name!r} is backing up the same source")])
+
+    def tracker(self, request: AdmissionRequest) -> None:
+        spec = read_member(document_of(request.object), VirtualMachineBackupTrackerSpec)
+        self._gate(request, "IncrementalBackup")
+        _refuse(_frozen(request) or _vm_source("spec.source", spec.source))
+
+    def _gate(self, request: AdmissionRequest, gate: str) -> None:
+        if request.operation == "CREATE" and not self._config().has(gate):
+            raise Denied(f"the feature gate {gate} is off", 422, "Invalid")
+
+
+def mutate_clone(request: AdmissionRequest) -> PatchOps:
+    """A clone without a target gets one with a name of its own."""
+    document = document_of(request.object)
+    spec = read_member(document, VirtualMachineCloneSpec)
+    if spec.target is not None and spec.target.name:
+        return []
+    target: dict[str, Any] = dict(document["spec"].get("target") or {"apiGroup": GROUP, "kind": VM})
+    suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(5))
+    target["name"] = f"clone-{spec.source.name}-{suffix}"
+    return [{"op": "add", "path": "/spec", "value": {**document["spec"], "target": target}}]
+
+
+def _refuse(causes: Any) -> None:
+    if found := list(causes):
+        raise Refused(found)
+
+
+def _frozen(request: AdmissionRequest) -> list[Cause]:
+    """What was asked for stays as it was asked for."""
+    if request.operation != "UPDATE":
+        return []
+    same = document_of(request.object).get("spec") == document_of(request.old_object).get("spec")
+    return [] if same else [invalid("spec", "cannot be changed")]
+
+
+def _vm_source(field: str, source: Any) -> Iterator[Cause]:
+    if source.api_group is None:
+        yield not_found(f"{field}.apiGroup", "must be given")
+    elif source.api_group != GROUP:
+        yield invalid(f"{field}.apiGroup", one_of(source.api_group, (GROUP,)))
+    elif source.kind != VM:
+        yield invalid(f"{field}.kind", one_of(source.kind, (VM,)))
+    if not source.name:
+        yield required(f"{field}.name", "must be given")
+
+
+def _snapshot(spec: VirtualMachineSnapshotSpec) -> Iterator[Cause]:
+    if spec.deletion_policy is not None and spec.deletion_policy not in DELETION:
+        yield invalid("spec.deletionPolicy", one_of(spec.deletion_policy, DELETION))
+
+
+def _restore(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
+    if not spec.virtual_machine_snapshot_name:
+        yield required("spec.virtualMachineSnapshotName", "must be given")
+    for name, value, allowed in (
+        ("targetReadinessPolicy", spec.target_readiness_policy, READINESS),
+        ("volumeRestorePolicy", spec.volume_restore_policy, RESTORE_NAMES),
+        ("volumeOwnershipPolicy", spec.volume_ownership_policy, OWNERSHIP),
+    ):
+        if value is not None and value not in allowed:
+            yield invalid(f"spec.{name}", one_of(value, allowed))
+    for i, override in enumerate(spec.volume_restore_overrides):
+        if not override.volume_name:
+            yield invalid(f"spec.volumeRestoreOverrides[{i}]", "volumeName must be given")
+        elif not (override.restore_name or override.labels or override.annotations):
+            yield invalid(f"spec.volumeRestoreOverrides[{i}]", "changes nothing")
+    for i, patch in enumerate(spec.patches):
+        path = _patch_path(patch)
+        if path is None:
+            yield invalid(f"spec.patches[{i}]", "is not a JSON patch operation")
+        elif not path.startswith("/spec/"):
+            yield invalid("spec.patches", f"{path} is not under /spec")
+
+
+def _patch_path(text: str) -> str | None:
+    try:
+        operation = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    path = operation.get("path") if isinstance(operation, dict) else None
+    return path if isinstance(path, str) else None
+
+
+def _export(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
+    source = spec.source
+    if source.kind not in _EXPORTS:
+        yield invalid("spec.source.kind", one_of(source.kind, tuple(_EXPORTS)))
+        return
+    if not source.name:
+        yield invalid("spec.source.name", "must be given")
+    if (source.api_group or "") != _EXPORTS[source.kind]:
+        yield invalid("spec.source.APIGroup", f"{source.kind} is in the group {_EXPORTS[source.kind]!r}")
+
+
+def _clone(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
+    for field, filters in (
+        ("spec.annotations", spec.annotation_filters),
+        ("spec.labels", spec.label_filters),
+        ("spec.template.annotations", spec.template.annotation_filters),
+        ("spec.template.labels", spec.template.label_filters),
+    ):
+        for text in filters:
+            if problem := _filter(text):
+                yield invalid(field, f"{text!r}: {problem}")
+    source, target = spec.source, spec.target
+    if source.kind not in (VM, "VirtualMachineSnapshot"):
+        yield invalid("spec.Source.Kind", one_of(source.kind, (VM, "VirtualMachineSnapshot")))
+    if not source.api_group:
+        yield invalid("spec.Source.APIGroup", "must be given")
+    if not source.name:
+        yield invalid("spec.Source.Name", "must be given")
+    if target is not None and target.kind != VM:
+        yield invalid("spec.Target.Kind", one_of(target.kind, (VM,)))
+    if target is not None and (target.kind, target.name) == (source.kind, source.name):
+        yield invalid("spec.target.name", "source and target must differ")
+    yield from _clone_changes(spec)
+
+
+def _clone_changes(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
+    for name, mac in spec.new_mac_addresses.items():
+        if mac and not _MAC.fullmatch(mac):
+            yield invalid(f"spec.newMacAddresses.{name}", f"{mac!r} is not a MAC address")
+    for i, patch in enumerate(spec.patches):
+        if _patch_path(patch) is None:
+            yield invalid(f"spec.patches[{i}]", "is not a JSON patch operation")
+    if spec.volume_name_policy is not None and spec.volume_name_policy not in CLONE_NAMES:
+        yield invalid("spec.volumeNamePolicy", one_of(spec.volume_name_policy, CLONE_NAMES))
+
+
+def _filter(text: str) -> str:
+    """A name, perhaps with ! before it and * at its end."""
+    if not text or text == "!":
+        return "a name is needed"
+    body = text.removeprefix("!")
+    if "!" in body:
+        return "! may stand at the start only"
+    return "* may stand at the end only" if "*" in body[:-1] else ""
+
+
+def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:
+    source = spec.source
+    groups = {VM: GROUP, "VirtualMachineBackupTracker": BACKUP_GROUP}
+    if source.kind not in groups:
+        yield invalid("spec.source.kind", one_of(source.kind, tuple(groups)))
+    elif source.api_group != groups[source.kind]:
+        yield invalid("spec.source.apiGroup", f"{source.kind} is in the group {groups[source.kind]!r}")
+    if not source.name:
+        yield required("spec.source.name", "must be given")
+    if spec.mode is not None and spec.mode not in ("Push", "Pull"):
+        yield invalid("spec.mode", one_of(spec.mode, ("Push", "Pull")))
+    if not spec.pvc_name:
+        yield required("spec.pvcName", "must be given")
+    if spec.mode == "Pull" and not spec.token_secret_ref:
+        yield required("spec.tokenSecretRef", "a backup that is pulled needs a token")

@@ -1,0 +1,89 @@
+"""Evictions of launcher Pods: a machine that can move is moved instead, and the eviction is answered with 429."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from virt_api.admission.causes import Denied
+from virt_api.admission.cluster import Cluster
+from virt_api.admission.objects import annotations_of, document_of
+from virt_api.config import ClusterConfig
+from virt_core.apis import names
+from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.pods import Pod
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.patch import op, pointer
+
+HOTPLUG_PREFIX = "hp-volume-"
+OWNER_KIND = "VirtualMachineInstance"
+ANNOTATION_DOMAIN = "kubevirt.io/domain"
+DESCHEDULER = "sigs.k8s.io/descheduler"
+ANNOTATION_SOURCE = "kubevirt.io/eviction-source"
+FINAL_PHASES = ("Succeeded", "Failed")
+
+
+class EvictionAdmitter:
+    def __init__(self, config: Callable[[], ClusterConfig], cluster: Cluster) -> None:
+        self._config, self._cluster = config, cluster
+
+    def __call__(self, request: AdmissionRequest) -> None:
+        """Allows by returning. Raises Denied with 429 when the Pod has to stay for now."""
+        pod = self._cluster.get(Pod, request.name, request.namespace)
+        if pod is None or pod.metadata.deletion_timestamp is not None:
+            return
+        if pod.metadata.name.startswith(HOTPLUG_PREFIX):
+            self._hotplug(pod)
+        elif pod.metadata.labels.get(names.LABEL_APP) == names.APP_LAUNCHER:
+            self._launcher(request, pod)
+
+    def _hotplug(self, pod: Pod) -> None:
+        """It holds the disks of a machine; it goes when that goes."""
+        owner = next((o for o in pod.metadata.owner_references if o.controller and o.kind == "Pod"), None)
+        launcher = self._cluster.get(Pod, owner.name, pod.metadata.namespace) if owner else None
+        vmi = self._vmi(launcher) if launcher is not None else None
+        if vmi is not None and vmi.status.phase not in FINAL_PHASES:
+            raise _busy(f"cannot evict the hotplug Pod {pod.metadata.name}: its VMI still runs")
+
+    def _vmi(self, pod: Pod) -> VirtualMachineInstance | None:
+        name = pod.metadata.annotations.get(ANNOTATION_DOMAIN, "")
+        return self._cluster.get(VirtualMachineInstance, name, pod.metadata.namespace) if name else None
+
+    def _launcher(self, request: AdmissionRequest, pod: Pod) -> None:
+        vmi = self._vmi(pod)
+        if vmi is None or vmi.status.phase in FINAL_PHASES or not _is_active(pod, vmi):
+            return
+        where = f"{vmi.metadata.namespace}/{vmi.metadata.name}"
+        if not self._shall_move(vmi):
+            return
+        if vmi.status.evacuation_node_name == pod.spec.node_name:
+            raise _busy(f'Evacuation in progress: Eviction triggered evacuation of VMI "{where}"')
+        if not request.dry_run:
+            self._mark(vmi, pod.spec.node_name, document_of(request.object))
+        raise _busy(f'Eviction triggered evacuation of VMI "{where}"')
+
+    def _shall_move(self, vmi: VirtualMachineInstance) -> bool:
+        strategy = vmi.spec.eviction_strategy or self._config().eviction_strategy
+        movable = any(c.type == "LiveMigratable" and c.status == "True" for c in vmi.status.conditions)
+        if strategy == "LiveMigrate" and not movable:
+            raise _busy(f"VMI {vmi.metadata.name} must migrate to be evicted, but cannot")
+        return strategy in ("LiveMigrate", "External") or (strategy == "LiveMigrateIfPossible" and movable)
+
+    def _mark(self, vmi: VirtualMachineInstance, node: str, eviction: dict[str, Any]) -> None:
+        operations = [
+            op.test("/metadata/resourceVersion", vmi.metadata.resource_version),
+            op.add("/status/evacuationNodeName", node),
+        ]
+        if annotations_of(eviction).get("requested-by") == DESCHEDULER:
+            path = pointer("metadata", "annotations")
+            operations += [] if vmi.metadata.annotations else [op.add(path, {})]
+            operations.append(op.add(f"{path}{pointer(ANNOTATION_SOURCE)}", "descheduler"))
+        self._cluster.patch(VirtualMachineInstance, vmi.metadata.name, vmi.metadata.namespace, operations)
+
+
+def _is_active(pod: Pod, vmi: VirtualMachineInstance) -> bool:
+    return not vmi.status.node_name or vmi.status.node_name == pod.spec.node_name
+
+
+def _busy(message: str) -> Denied:
+    return Denied(message, 429, "TooManyRequests")

@@ -1,0 +1,41 @@
+"""Rules about labels and annotations that steer our own programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from virt_api.admission.causes import Cause, invalid, not_supported
+from virt_api.config import ClusterConfig
+from virt_core.apis import names
+from virt_core.apis.meta import ObjectMeta
+
+#: Labels that only our own programs may set.
+RESTRICTED_LABELS = (
+    names.LABEL_CREATED_BY,
+    names.LABEL_MIGRATION_JOB_UID,
+    names.LABEL_NODE_NAME,
+    names.LABEL_MIGRATION_TARGET_NODE,
+    names.LABEL_SCHEDULABLE,
+    "kubevirt.io/install-strategy",
+)
+#: annotation → the gate that allows it
+GATED_ANNOTATIONS = (
+    (names.ANNOTATION_IGNITION, "ExperimentalIgnitionSupport"),
+    (names.ANNOTATION_HOOK_SIDECARS, "Sidecar"),
+)
+
+
+def broken_metadata(
+    path: str, labels: dict[str, str], annotations: dict[str, str], config: ClusterConfig, *, trusted: bool
+) -> Iterator[Cause]:
+    restricted = sorted(set(labels) & set(RESTRICTED_LABELS))
+    if restricted and not trusted:
+        yield not_supported(f"{path}.labels", f"{', '.join(restricted)} may be set by Virtpod only")
+    for annotation, gate in GATED_ANNOTATIONS:
+        if annotation in annotations and not config.has(gate):
+            yield invalid(f"{path}.annotations", f"{annotation} needs the feature gate {gate}")
+
+
+def template_metadata(path: str, metadata: ObjectMeta, config: ClusterConfig, *, trusted: bool) -> Iterator[Cause]:
+    """Those of a machine that is not made yet."""
+    yield from broken_metadata(path, metadata.labels, metadata.annotations, config, trusted=trusted)

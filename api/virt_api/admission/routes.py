@@ -1,0 +1,110 @@
+"""Which webhook answers where. The paths are KubeVirt's, so that its webhook configurations fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from virt_api.admission import migration, sizes
+from virt_api.admission.cluster import Cluster
+from virt_api.admission.copies import Copies, mutate_clone
+from virt_api.admission.eviction import EvictionAdmitter
+from virt_api.admission.instancetypes import Instancetypes
+from virt_api.admission.mutate import VMIMutator
+from virt_api.admission.presets import PresetValidator
+from virt_api.admission.replicas import PoolValidator, ReplicaSetValidator
+from virt_api.admission.review import Admitter
+from virt_api.admission.status import StatusValidator
+from virt_api.admission.validate import VMICreateValidator, VMIUpdateValidator
+from virt_api.admission.vm.mutate import VMMutator
+from virt_api.admission.vm.validate import VMValidator
+from virt_api.config import ClusterConfig
+from virt_core.apis import names
+from virt_core.runtime.clock import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the webhooks are made of."""
+
+    config: Callable[[], ClusterConfig]
+    clock: Clock
+    cluster: Cluster
+    types: Instancetypes
+    namespace: str = names.INSTALL_NAMESPACE
+
+    def user(self, account: str) -> str:
+        return names.service_account_user(account, self.namespace)
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        return frozenset(self.user(account) for account in names.SERVICE_ACCOUNTS)
+
+
+def webhooks(parts: Parts) -> dict[str, Admitter]:
+    """Path → admitter."""
+    return {**_machines(parts), **_sets(parts), **_others(parts)}
+
+
+def _machines(parts: Parts) -> dict[str, Admitter]:
+    config, cluster, trusted = parts.config, parts.cluster, parts.trusted
+    return {
+        "/virtualmachineinstances-mutate": VMIMutator(config, parts.clock, trusted, cluster),
+        "/virtualmachineinstances-validate-create": VMICreateValidator(config, trusted),
+        "/virtualmachineinstances-validate-update": VMIUpdateValidator(config, trusted, parts.user(names.SA_HANDLER)),
+        "/virtualmachines-mutate": VMMutator(config, parts.types, cluster),
+        "/virtualmachines-validate": VMValidator(config, parts.types, cluster, trusted),
+        "/migration-mutate-create": migration.mutate_migration,
+        "/migration-validate-create": migration.MigrationCreateValidator(
+            config, cluster, parts.user(names.SA_CONTROLLER)
+        ),
+        "/migration-validate-update": migration.validate_migration_update,
+        "/status-validate": StatusValidator(config, cluster),
+        "/pod-eviction-validate": EvictionAdmitter(config, cluster),
+    }
+
+
+def _sets(parts: Parts) -> dict[str, Admitter]:
+    return {
+        "/virtualmachinereplicaset-validate": ReplicaSetValidator(parts.config, parts.trusted),
+        "/virtualmachinepool-validate": PoolValidator(parts.config, parts.trusted),
+        "/vmipreset-validate": PresetValidator(),
+        "/virtualmachineinstancetypes-validate": sizes.validate_instancetype,
+        "/virtualmachineclusterinstancetypes-validate": sizes.validate_instancetype,
+        "/virtualmachinepreferences-validate": sizes.validate_preference,
+        "/virtualmachineclusterpreferences-validate": sizes.validate_preference,
+    }
+
+
+def _others(parts: Parts) -> dict[str, Admitter]:
+    copies, kubevirt = Copies(parts.config, parts.cluster), sizes.KubeVirtValidator(parts.cluster)
+    return {
+        "/migration-policy-validate-create": sizes.PolicyValidator(parts.config),
+        "/kubevirt-validate-create": kubevirt,
+        "/kubevirt-validate-update": kubevirt,
+        "/kubevirt-validate-delete": kubevirt,
+        "/vm-clone-mutate-create": mutate_clone,
+        "/vm-clone-validate-create": copies.clone,
+        "/virtualmachinesnapshots-validate": copies.snapshot,
+        "/virtualmachinerestores-validate": copies.restore,
+        "/virtualmachineexports-validate": copies.export,
+        "/virtualmachinebackups-validate": copies.backup,
+        "/virtualmachinebackuptrackers-validate": copies.tracker,
+    }
+
+
+#: These ask the cluster, so they must not run in the event loop. The first one only while its cache is not filled.
+ASKING = frozenset(
+    {
+        "/virtualmachineinstances-mutate",
+        "/virtualmachines-mutate",
+        "/virtualmachines-validate",
+        "/migration-validate-create",
+        "/status-validate",
+        "/pod-eviction-validate",
+        "/kubevirt-validate-create",
+        "/kubevirt-validate-delete",
+        "/virtualmachinerestores-validate",
+        "/virtualmachinebackups-validate",
+    }
+)

@@ -1,0 +1,1 @@
+"""Admission of VMs: matchers, defaults that are kept, and the rules."""

@@ -1,0 +1,119 @@
+"""The validating webhook of VMs: the rules of the machine as it would run, and those of the VM itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from virt_api.admission.causes import Cause, Refused, invalid, not_supported
+from virt_api.admission.cluster import Cluster
+from virt_api.admission.defaults import apply_defaults
+from virt_api.admission.instancetypes import Instancetypes
+from virt_api.admission.metadata import template_metadata
+from virt_api.admission.objects import document_of, is_leaving, name_of, namespace_of, read_member, user_of
+from virt_api.admission.review import Accepted
+from virt_api.admission.rules import SPEC_RULES, broken_rules
+from virt_api.admission.rules.base import Check
+from virt_api.admission.vm.base import VMCheck
+from virt_api.admission.vm.requests import broken_requests
+from virt_api.admission.vm.rules import VM_RULES
+from virt_api.config import ClusterConfig
+from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.base import from_plain, to_plain
+from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec, VirtualMachineStatus
+from virt_core.apis.vmi import VirtualMachineInstanceSpec
+
+RUNNING_WARNING = "spec.running is deprecated, please use spec.runStrategy instead."
+
+
+class VMValidator:
+    def __init__(
+        self, config: Callable[[], ClusterConfig], types: Instancetypes, cluster: Cluster, trusted: frozenset[str]
+    ) -> None:
+        self._config, self._types, self._cluster, self._trusted = config, types, cluster, trusted
+
+    def __call__(self, request: AdmissionRequest) -> Accepted:
+        """Raises Refused with every cause."""
+        document, old = document_of(request.object), document_of(request.old_object)
+        if is_leaving(document):
+            return Accepted()
+        spec = read_member(document, VirtualMachineSpec)
+        namespace = namespace_of(request, document)
+        causes = list(self._causes(request, spec, document, old, namespace))
+        if causes:
+            raise Refused(causes)
+        return Accepted(warnings=[RUNNING_WARNING] if spec.running is not None else [])
+
+    def _causes(
+        self, request: AdmissionRequest, spec: VirtualMachineSpec, document: Any, old: Any, namespace: str
+    ) -> Iterator[Cause]:
+        trusted = user_of(request) in self._trusted
+        name = name_of(document)
+        vm = VirtualMachine(metadata=ObjectMeta(name=name, namespace=namespace), spec=copy.deepcopy(spec))
+        conflicts = self._types.expand(vm)
+        yield from conflicts
+        machine = vm.spec.template.spec if vm.spec.template else VirtualMachineInstanceSpec()
+        config = self._config()
+        if not conflicts:
+            yield from broken_spec(spec, machine, config, "spec", trusted=trusted)
+        yield from _data_volume_namespaces(spec, old, namespace)
+        if request.operation == "UPDATE":
+            yield from frozen_while_busy(document, old)
+        status = _status(document)
+        if status is not None and status.volume_requests:
+            yield from broken_requests(vm, status.volume_requests, self._cluster, config)
+
+
+def broken_spec(
+    spec: VirtualMachineSpec, machine: VirtualMachineInstanceSpec, config: ClusterConfig, path: str, *, trusted: bool
+) -> Iterator[Cause]:
+    """All rules of a VM's spec; `machine` is its template with the instance type applied, and is filled in here."""
+    apply_defaults(machine, config)
+    metadata = spec.template.metadata if spec.template else None
+    if metadata is not None:
+        yield from template_metadata(f"{path}.template.metadata", metadata, config, trusted=trusted)
+    yield from broken_rules(Check(machine, config, f"{path}.template.spec"), SPEC_RULES)
+    check = VMCheck(spec, machine, config, path)
+    for rule in VM_RULES:
+        yield from rule(check)
+
+
+def _data_volume_namespaces(spec: VirtualMachineSpec, old: Any, namespace: str) -> Iterator[Cause]:
+    before = (old.get("spec") or {}).get("dataVolumeTemplates")
+    if before is not None and before == to_plain(spec).get("dataVolumeTemplates"):
+        return
+    for i, entry in enumerate(spec.data_volume_templates):
+        if entry.metadata is not None and entry.metadata.namespace not in ("", namespace):
+            yield invalid(
+                f"spec.dataVolumeTemplates[{i}]", f"a DataVolume of this VM must be in {namespace or 'its'!r}"
+            )
+
+
+def frozen_while_busy(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
+    """A snapshot or a restore that is under way needs the VM to hold still."""
+    status, after, before = new.get("status") or {}, new.get("spec") or {}, old.get("spec") or {}
+    if status.get("snapshotInProgress"):
+        if _volumes(after) != _volumes(before):
+            yield not_supported("spec", "volumes cannot change while a snapshot is being taken")
+        if _strategy(after) != _strategy(before):
+            yield not_supported("spec", "the run strategy cannot change while a snapshot is being taken")
+    if status.get("restoreInProgress") and _strategy(after) != _strategy(before):
+        yield not_supported("spec", "the run strategy cannot change while a restore is under way")
+
+
+def _volumes(spec: dict[str, Any]) -> Any:
+    return ((spec.get("template") or {}).get("spec") or {}).get("volumes") or []
+
+
+def _strategy(spec: dict[str, Any]) -> Any:
+    running = spec.get("running")
+    return spec.get("runStrategy") if running is None else ("Always" if running else "Halted")
+
+
+def _status(document: dict[str, Any]) -> VirtualMachineStatus | None:
+    status = document.get("status")
+    return (
+        from_plain(status, VirtualMachineStatus) if isinstance(status, dict) and status.get("volumeRequests") else None
+    )

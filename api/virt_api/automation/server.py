@@ -1,0 +1,126 @@
+"""The gRPC server of automation/v1: TLS, reflection and health, in the event loop of the HTTPS server."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import grpc.aio
+from aiohttp import web
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from virt_api.automation.guard import Guard
+from virt_api.automation.service import Automation, Parts
+from virt_core.apis.names import TLS_CERT_FILE, TLS_KEY_FILE
+from virt_core.runtime.health import split_address
+from virt_core.runtime.logs import get_logger
+from virt_protos.automation.v1 import automation_pb2, automation_pb2_grpc
+
+log = get_logger(__name__)
+
+SERVICE: str = automation_pb2.DESCRIPTOR.services_by_name["Automation"].full_name
+_GRACE_S = 2.0
+_CALLS = 512
+_OPTIONS: list[tuple[str, Any]] = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 4 << 20),
+    # A client may ping a quiet watch or console this often without being cut off.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.keepalive_time_ms", 30000),
+    ("grpc.keepalive_timeout_ms", 10000),
+]
+
+
+class ServerTls:
+    """The certificate of the HTTPS server, read again for a new connection when it has changed."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self._cert, self._key = Path(directory) / TLS_CERT_FILE, Path(directory) / TLS_KEY_FILE
+        self._seen = self._read()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """No client certificate is asked for: callers come with tokens."""
+        # None means "no change", which the stubs do not know.
+        fetch: Any = self._changed
+        return grpc.dynamic_ssl_server_credentials(_config(self._seen), fetch, require_client_authentication=False)
+
+    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
+        try:
+            pair = self._read()
+        except OSError as error:
+            log.warning("the serving certificate can not be read, keeping the old one", error=str(error))
+            return None
+        if pair == self._seen:
+            return None
+        self._seen = pair
+        return _config(pair)
+
+    def _read(self) -> tuple[bytes, bytes]:
+        return self._key.read_bytes(), self._cert.read_bytes()
+
+
+def _config(pair: tuple[bytes, bytes]) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([pair])
+
+
+class AutomationServer:
+    """A started server; lives in the event loop."""
+
+    def __init__(self, server: Any, status: Any, port: int) -> None:
+        self._server, self._status, self.port = server, status, port
+
+    async def stop(self) -> None:
+        """Refuses new calls at once and cancels the running ones after a moment."""
+        await self._status.enter_graceful_shutdown()
+        await self._server.stop(_GRACE_S)
+
+
+def ensure_free(address: str) -> None:
+    """So that a taken port is one sentence at the start. Raises OSError, ValueError."""
+    host, port = split_address(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise OSError(f"can not listen on {address}: {os.strerror(error.errno or 0)}") from error
+
+
+async def start(address: str, tls: ServerTls, parts: Parts) -> AutomationServer:
+    """Raises OSError when the port is taken. Port 0: see `.port`."""
+    guard = Guard(parts.authenticator.by_token)
+    server: Any = grpc.aio.server(interceptors=[guard], options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
+    automation_pb2_grpc.add_AutomationServicer_to_server(Automation(parts), server)
+    # Missing in the stubs.
+    status = cast(Any, health).aio.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(status, server)
+    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    try:
+        port = server.add_secure_port(address, tls.credentials())
+    except RuntimeError as error:
+        raise OSError(f"can not listen on {address}: {error}") from error
+    for name in ("", SERVICE):
+        await status.set(name, health_pb2.HealthCheckResponse.SERVING)
+    await server.start()
+    log.info("automation serving", address=address, automation_port=port)
+    return AutomationServer(server, status, port)
+
+
+def beside(
+    address: str, tls: ServerTls, parts: Parts, started: Callable[[AutomationServer], object] = lambda _: None
+) -> Callable[[web.Application], AsyncIterator[None]]:
+    """For `Application.cleanup_ctx`: runs the server as long as the application runs."""
+
+    async def context(_: web.Application) -> AsyncIterator[None]:
+        server = await start(address, tls, parts)
+        started(server)
+        yield
+        await server.stop()
+        await parts.api.close()
+
+    return context

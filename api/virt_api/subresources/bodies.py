@@ -1,0 +1,65 @@
+"""What the calls take: the options of each verb."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from virt_api.problems import Problem
+from virt_core.apis.base import Struct
+from virt_core.apis.vm import HotplugVolumeSource
+
+_DURATION = re.compile(r"(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h))+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h)")
+_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Options(Struct):
+    """Of all verbs that have none of their own."""
+
+    dry_run: list[str] = []
+
+
+class StartOptions(Struct):
+    paused: bool = False
+    dry_run: list[str] = []
+
+
+class StopOptions(Struct):
+    grace_period: int | None = None
+    dry_run: list[str] = []
+
+
+class RestartOptions(Struct):
+    grace_period_seconds: int | None = None
+    dry_run: list[str] = []
+
+
+class AddVolume(Struct):
+    """AddVolumeOptions, before it is known to be whole. The disk takes its name from the volume."""
+
+    name: str = ""
+    disk: dict[str, Any] | None = None
+    volume_source: HotplugVolumeSource | None = None
+    dry_run: list[str] = []
+
+
+class RemoveVolume(Struct):
+    name: str = ""
+    dry_run: list[str] = []
+
+
+class FreezeTimeout(Struct):
+    unfreeze_timeout: str | None = None
+
+
+class EvacuateCancelOptions(Struct):
+    evacuation_node_name: str = ""
+    dry_run: list[str] = []
+
+
+def seconds(text: str) -> float:
+    """A Go duration such as `5m0s`. Raises Problem 400."""
+    if not _DURATION.fullmatch(text):
+        raise Problem(400, f"{text!r} is not a duration such as 5m or 90s")
+    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))
