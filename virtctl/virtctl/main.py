@@ -2,56 +2,70 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import os
+import sys
 
 import click
 
-from virtctl.options import Settings, connection_options
+from virtctl.cli import group
+from virtctl.options import Settings
 
-#: Command: where its click command is, and what the overview says of it.
 COMMANDS = {
+    "addvolume": ("virtctl.volumes:addvolume", "Attach a volume to a running VM."),
+    "adm": ("virtctl.adm.commands:commands", "Administer the installation."),
+    "completion": ("virtctl.completion:command", "Print the completion script for your shell."),
     "console": ("virtctl.console.command:command", "Connect to the serial console of a VMI."),
+    "create": ("virtctl.create.commands:commands", "Print a manifest for a VM and other kinds."),
+    "credentials": ("virtctl.credentials.commands:commands", "Change SSH keys and passwords of a VM."),
+    "evacuate-cancel": ("virtctl.evacuate:command", "Call off the evacuation of a VM or VMI."),
+    "expand": ("virtctl.expand:command", "Show a VM with its instance type and preference applied."),
     "explain": ("virtctl.explain.command:command", "Say where a VM or VMI stands and why, with its timeline."),
+    "expose": ("virtctl.expose:command", "Create a Service for a VM, VMI or VMI replica set."),
+    "fslist": ("virtctl.guest:fslist", "List the file systems in the guest."),
+    "guestosinfo": ("virtctl.guest:guestosinfo", "Show what the guest agent says of the guest."),
+    "objectgraph": ("virtctl.objectgraph:command", "Show the objects that a VM or VMI depends on."),
+    "options": ("virtctl.globals:command", "List the flags that every command takes."),
     "pause": ("virtctl.lifecycle:pause", "Stop the virtual CPUs of a VM or VMI."),
+    "permitted-devices": ("virtctl.devices:command", "List the host devices that VMs may have."),
+    "port-forward": ("virtctl.portforward.command:command", "Forward local ports to a VM or VMI."),
+    "removevolume": ("virtctl.volumes:removevolume", "Detach a volume from a running VM."),
+    "reset": ("virtctl.lifecycle:reset", "Reset a VMI as its reset button would."),
+    "restart": ("virtctl.lifecycle:restart", "Restart a VM."),
+    "scp": ("virtctl.ssh.scp:command", "Copy files to or from a VM or VMI."),
+    "soft-reboot": ("virtctl.lifecycle:soft_reboot", "Ask the guest of a VMI to reboot."),
+    "ssh": ("virtctl.ssh.command:command", "Open an SSH connection to a VM or VMI."),
+    "start": ("virtctl.lifecycle:start", "Start a VM."),
+    "stop": ("virtctl.lifecycle:stop", "Stop a VM."),
     "unpause": ("virtctl.lifecycle:unpause", "Let the virtual CPUs of a VM or VMI go on."),
+    "usbredir": ("virtctl.usbredir:command", "Give a local USB device to a VMI."),
+    "userlist": ("virtctl.guest:userlist", "List the users that are logged in to the guest."),
     "version": ("virtctl.version:command", "Print the versions of virtctl and of the server."),
+    "vnc": ("virtctl.vnc.command:command", "Open the screen of a VMI, or save a picture of it."),
 }
 
 
-class LazyGroup(click.Group):
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return sorted(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
-        return command
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """From the table: the real commands would have to be imported for one line of help each."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, help) for name, (_, help) in sorted(COMMANDS.items())])
-
-
-@click.group(
-    cls=LazyGroup,
+@group(
+    "virtctl",
+    COMMANDS,
     context_settings={
         "help_option_names": ["-h", "--help"],
         "auto_envvar_prefix": "VIRTCTL",
         "max_content_width": 120,
     },
 )
-@connection_options
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Control virtual machines that run in Kubernetes Pods.
 
-    Exit codes: 0 done, 1 it did not work (one sentence says why), 2 wrong usage.
+    Exit codes: 0 done, 1 it did not work; one sentence says why.
     """
     ctx.ensure_object(Settings)
 
 
+def program_name() -> str:
+    """As a plugin of kubectl we are called `kubectl virt`."""
+    return "kubectl virt" if os.path.basename(sys.argv[0]).startswith("kubectl") else "virtctl"
+
+
 def main() -> None:
-    cli(prog_name="virtctl")
+    cli.main(prog_name=program_name(), complete_var="_VIRTCTL_COMPLETE")

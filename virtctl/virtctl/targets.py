@@ -1,4 +1,4 @@
-"""What a command is about: `vmi NAME`, `vmi/NAME`, or a bare NAME where only one kind makes sense."""
+"""What a command is about: `vmi NAME`, `vmi/NAME[/NAMESPACE]`, or a bare NAME where only one kind makes sense."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 import click
 
-VM, VMI = "vm", "vmi"
+VM, VMI, VMIRS = "vm", "vmi", "vmirs"
+PLURALS = {VM: "virtualmachines", VMI: "virtualmachineinstances", VMIRS: "virtualmachineinstancereplicasets"}
 
 _ALIASES = {
     VM: ("vm", "vms", "virtualmachine", "virtualmachines"),
     VMI: ("vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances"),
+    VMIRS: ("vmirs", "vmirss", "virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets"),
 }
 
 
@@ -18,22 +20,38 @@ _ALIASES = {
 class Target:
     kind: str
     name: str
+    namespace: str = ""
 
 
-def parse_target(words: tuple[str, ...], default_kind: str | None = None) -> Target:
-    """Raises UsageError (exit code 2) for anything that is not a kind and a name."""
+def parse_target(words: tuple[str, ...], default_kind: str | None = None, kinds: tuple[str, ...] = (VM, VMI)) -> Target:
+    """Raises UsageError for anything that is not a kind and a name."""
     parts = tuple(words[0].split("/", 1)) if len(words) == 1 and "/" in words[0] else words
     if len(parts) == 1 and default_kind:
         return Target(default_kind, parts[0])
     if len(parts) != 2 or not all(parts):
         raise click.UsageError("say what it is about, e.g. `vmi NAME`")
-    for kind, aliases in _ALIASES.items():
-        if parts[0].lower() in aliases:
-            return Target(kind, parts[1])
-    raise click.UsageError(f"{parts[0]!r} is not a kind that virtctl knows: use vm or vmi")
+    return Target(_kind(parts[0], kinds), parts[1])
 
 
-def subresource_path(namespace: str, name: str, subresource: str) -> str:
+def parse_path(text: str) -> Target:
+    """`type/name[/namespace]`, as port-forward, ssh and scp take it."""
+    parts = text.split("/")
+    if len(parts) not in (2, 3) or not all(parts):
+        raise click.UsageError(f"{text!r} is no target: write type/name or type/name/namespace, e.g. vmi/NAME")
+    return Target(_kind(parts[0], (VM, VMI)), parts[1], parts[2] if len(parts) == 3 else "")
+
+
+def _kind(word: str, kinds: tuple[str, ...]) -> str:
+    for kind in kinds:
+        if word.lower() in _ALIASES[kind]:
+            return kind
+    raise click.UsageError(f"{word!r} is not a kind that this command knows: use {' or '.join(kinds)}")
+
+
+def subresource_path(namespace: str, name: str, subresource: str, kind: str = VMI) -> str:
+    from urllib.parse import quote
+
     from virt_core.apis.names import SUBRESOURCE_GROUP
 
-    return f"/apis/{SUBRESOURCE_GROUP}/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{subresource}"
+    base = f"/apis/{SUBRESOURCE_GROUP}/v1/namespaces/{quote(namespace, safe='')}"
+    return f"{base}/{PLURALS[kind]}/{quote(name, safe='')}/{subresource}"

@@ -2,103 +2,40 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pty
 import socket
 import ssl
 import termios
 import threading
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
-from aiohttp import WSMsgType, web
+from aiohttp import web
 from framework.certs import CertAuthority
 from framework.waiting import eventually
+from framework.wsserver import EchoServer, refusal, serving
 
 from virt_core.kube.connect import Connection
 from virt_core.kube.errors import Unreachable
 from virtctl.console.command import connect
-from virtctl.console.stream import HandshakeRefused, Stream
 from virtctl.console.terminal import Ended, join
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-
-class Console:
-    """A server that plays virt-api's console: a status first, then an echo in capitals."""
-
-    def __init__(self) -> None:
-        self.answers: list[web.Response] = []
-        self.headers: list[dict[str, str]] = []
-        self.close_code = 1000
-        self.port = 0
-        self.received: list[bytes] = []
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        self.headers.append(dict(request.headers))
-        if self.answers:
-            return self.answers.pop(0)
-        ws = web.WebSocketResponse(protocols=("plain.kubevirt.io",))
-        await ws.prepare(request)
-        await ws.send_str("a text frame is ignored")
-        await ws.ping()
-        async for message in ws:
-            if message.type is not WSMsgType.BINARY:
-                continue
-            self.received.append(message.data)
-            if message.data == b"bye":
-                await ws.close(code=self.close_code, message=b"the guest is gone")
-            elif message.data == b"big":
-                await ws.send_bytes(b"x" * 200_000)
-            else:
-                await ws.send_bytes(message.data.upper())
-        return ws
-
-
-@contextmanager
-def serving(console: Console, tls: ssl.SSLContext | None = None) -> Iterator[Console]:
-    loop = asyncio.new_event_loop()
-    app = web.Application()
-    app.router.add_get("/{tail:.*}", console.handle)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-
-    async def start() -> None:
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-        await site.start()
-        console.port = runner.addresses[0][1]
-
-    loop.run_until_complete(start())
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield console
-    finally:
-        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(5)
-        loop.close()
+from virtctl.stream.websocket import HandshakeRefused, Stream
 
 
 @pytest.fixture
-def console() -> Iterator[Console]:
-    with serving(Console()) as server:
+def console() -> Iterator[EchoServer]:
+    with serving(EchoServer()) as server:
         yield server
-
-
-def connection(console: Console) -> Connection:
-    return Connection(f"http://127.0.0.1:{console.port}", token="secret")
 
 
 class Cluster:
     """The part of a session that `connect` needs."""
 
-    def __init__(self, console: Console) -> None:
-        self.connection, self.namespace = connection(console), "default"
+    def __init__(self, console: EchoServer) -> None:
+        self.connection, self.namespace = console.connection(), "default"
 
 
 class Terminal:
@@ -135,9 +72,9 @@ class Terminal:
         return self.outcome[0]
 
 
-def test_keys_go_out_and_the_guest_comes_back(console: Console) -> None:
+def test_keys_go_out_and_the_guest_comes_back(console: EchoServer) -> None:
     """Raw bytes both ways, ^C included; ^] leaves and what is typed behind it is dropped."""
-    terminal = Terminal(Stream(connection(console), "/console"))
+    terminal = Terminal(Stream(console.connection(), "/console"))
     terminal.type(b"hello\x03")
     terminal.expect(b"HELLO\x03")
     terminal.type(b"last\x1dnever")
@@ -148,8 +85,8 @@ def test_keys_go_out_and_the_guest_comes_back(console: Console) -> None:
     assert console.headers[0]["Sec-WebSocket-Protocol"] == "plain.kubevirt.io"
 
 
-def test_a_large_output_arrives_whole(console: Console) -> None:
-    terminal = Terminal(Stream(connection(console), "/console"))
+def test_a_large_output_arrives_whole(console: EchoServer) -> None:
+    terminal = Terminal(Stream(console.connection(), "/console"))
     terminal.type(b"big")
     eventually(lambda: terminal.expect(b"x") or terminal.seen.count(b"x") == 200_000)
     terminal.type(b"\x1d")
@@ -164,7 +101,7 @@ def test_over_tls_with_a_client_certificate(tmp_path: Path) -> None:
     tls.load_cert_chain(leaf / "tls.crt", leaf / "tls.key")
     tls.load_verify_locations(leaf / "ca.crt")
     tls.verify_mode = ssl.CERT_REQUIRED
-    with serving(Console(), tls) as console:
+    with serving(EchoServer(), tls) as console:
         address = f"https://localhost:{console.port}"
         settings = Connection(address, ca_pem=ca.pem, cert_pem=client.cert, key_pem=client.key)
         terminal = Terminal(Stream(settings, "/console"))
@@ -178,15 +115,15 @@ def test_over_tls_with_a_client_certificate(tmp_path: Path) -> None:
             Stream(Connection(address, ca_pem=CertAuthority().pem), "/console")
 
 
-def test_the_other_side_closes_in_order(console: Console) -> None:
-    terminal = Terminal(Stream(connection(console), "/console"))
+def test_the_other_side_closes_in_order(console: EchoServer) -> None:
+    terminal = Terminal(Stream(console.connection(), "/console"))
     terminal.type(b"bye")
     assert terminal.end() is Ended.CLOSED
 
 
-def test_the_other_side_closes_with_a_reason(console: Console) -> None:
+def test_the_other_side_closes_with_a_reason(console: EchoServer) -> None:
     console.close_code = 1011
-    stream = Stream(connection(console), "/console")
+    stream = Stream(console.connection(), "/console")
     terminal = Terminal(stream)
     terminal.type(b"bye")
     assert terminal.end() is Ended.LOST
@@ -238,12 +175,8 @@ def test_piped_input_may_end_and_the_output_goes_on() -> None:
     stream.ours.close()
 
 
-def refusal(status: int, message: str) -> web.Response:
-    return web.json_response({"kind": "Status", "code": status, "message": message}, status=status)
-
-
 def test_waits_while_the_guest_is_not_running_yet(
-    console: Console, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    console: EchoServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     naps: list[float] = []
     monkeypatch.setattr("virtctl.console.command.time.sleep", naps.append)
@@ -254,7 +187,7 @@ def test_waits_while_the_guest_is_not_running_yet(
     assert "waiting for the console of guest: VMI is not running\n" in capsys.readouterr().err
 
 
-def test_gives_up_after_the_timeout_and_at_once_for_good_reasons(console: Console) -> None:
+def test_gives_up_after_the_timeout_and_at_once_for_good_reasons(console: EchoServer) -> None:
     console.answers = [refusal(400, "VMI is not running")]
     with pytest.raises(click.ClickException, match="no console of guest within 0 minutes: VMI is not running"):
         connect(Cluster(console), "guest", 0)  # type: ignore[arg-type]
@@ -263,10 +196,10 @@ def test_gives_up_after_the_timeout_and_at_once_for_good_reasons(console: Consol
         connect(Cluster(console), "guest", 60)  # type: ignore[arg-type]
 
 
-def test_a_plain_text_refusal_is_shown_too(console: Console) -> None:
+def test_a_plain_text_refusal_is_shown_too(console: EchoServer) -> None:
     console.answers = [web.Response(status=403, text="forbidden by proxy\n")]
     with pytest.raises(HandshakeRefused, match="forbidden by proxy"):
-        Stream(connection(console), "/console")
+        Stream(console.connection(), "/console")
 
 
 def test_no_server() -> None:

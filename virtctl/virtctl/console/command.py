@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from virtctl.options import Settings, connection_options
+from virtctl.cli import command as declare
+from virtctl.options import Settings
 from virtctl.targets import VMI, parse_target, subresource_path
 
 if TYPE_CHECKING:
-    from virtctl.console.stream import Stream
     from virtctl.session import Session
+    from virtctl.stream.websocket import Stream
 
 _RETRY_S = 1.0
 #: virt-api says 400 while the guest is not running yet, the API server 503 while virt-api is restarted.
 _RETRY_ON = (400, 503)
 
 
-@click.command("console")
+@declare("console")
 @click.argument("target", nargs=-1, required=True, metavar="[vmi] NAME")
 @click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait for the guest.")
-@connection_options
-@click.pass_obj
 def command(settings: Settings, target: tuple[str, ...], minutes: float) -> None:
     """Connects to the serial console of a VMI. ^] leaves.
 
@@ -50,8 +49,8 @@ def command(settings: Settings, target: tuple[str, ...], minutes: float) -> None
 
 def connect(cluster: Session, name: str, timeout_s: float) -> Stream:
     """Tries once a second while the guest is on its way. Raises ClickException with the server's own reason."""
-    from virtctl.console.stream import HandshakeRefused, Stream
     from virtctl.progress import Progress
+    from virtctl.stream.websocket import HandshakeRefused, Stream
 
     path = subresource_path(cluster.namespace, name, "console")
     deadline = time.monotonic() + timeout_s

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from virtctl.options import Settings, connection_options
+from virtctl.cli import command as declare
+from virtctl.options import Settings
 from virtctl.targets import VM, VMI, Target, parse_target
 
 if TYPE_CHECKING:
@@ -17,13 +18,11 @@ if TYPE_CHECKING:
 _POLL_S = 0.5
 
 
-@click.command("explain")
+@declare("explain")
 @click.argument("target", nargs=-1, required=True, metavar="(vm|vmi) NAME")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Form of the answer.")
 @click.option("--wait", is_flag=True, help="Wait until it runs or has ended; exit code 1 unless it runs.")
 @click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait, with --wait.")
-@connection_options
-@click.pass_obj
 def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool, minutes: float) -> None:
     """Says in one sentence where a machine stands and why, and what to type next.
 

@@ -1,0 +1,1 @@
+"""`virtctl adm`: what concerns the installation, not one machine."""

@@ -1,0 +1,1 @@
+"""`virtctl create`: manifests, printed and not sent anywhere."""

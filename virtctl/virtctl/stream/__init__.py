@@ -1,0 +1,1 @@
+"""Byte streams to a guest: one websocket each, joined with a terminal, a socket or standard input and output."""

@@ -1,0 +1,1 @@
+"""`virtctl vnc`: the guest's screen, in a viewer, at a local port, or as a picture."""
