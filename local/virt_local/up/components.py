@@ -101,6 +101,7 @@ def virt_api(instance: Instance, material: Material) -> Component:
         "handler-port": HANDLER_PORT,
         "requestheader-client-ca": material.front_proxy_ca.path,
         "requestheader-allowed-name": "front-proxy-client",
+        "automation-listen": instance.automation_address,
     }
     return _component("virt-api", (script("virt-api"), *_flags(flags)))
 

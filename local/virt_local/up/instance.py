@@ -82,6 +82,15 @@ class Instance:
         return self.port + 1000
 
     @property
+    def automation_port(self) -> int:
+        """virt-api's gRPC port: 8444 for the default instance."""
+        return self.port + 1001
+
+    @property
+    def automation_address(self) -> str:
+        return f"127.0.0.1:{self.automation_port}"
+
+    @property
     def controller_health_port(self) -> int:
         return self.port + 739
 
@@ -130,6 +139,11 @@ class Instance:
     def image_dir(self) -> Path:
         return self.data_dir / "images"
 
+    @property
+    def automation_ca(self) -> Path:
+        """Who vouches for virt-api's certificate."""
+        return self.pki_dir / "virtpod-ca.crt"
+
     def node_dir(self, node: str) -> Path:
         return self.data_dir / "nodes" / node
 
@@ -159,8 +173,8 @@ def make_instance(
         raise SettingsError(f"instance name {name!r}: use 1 to 7 lower-case letters and digits, a letter first")
     if not 1 <= nodes <= MAX_NODES:
         raise SettingsError(f"--nodes {nodes}: use 1 to {MAX_NODES}")
-    if not 1 <= port <= 65535 - 1000:
-        raise SettingsError(f"--port {port}: use 1 to {65535 - 1000} (virt-api takes the port 1000 above)")
+    if not 1 <= port <= 65535 - 1001:
+        raise SettingsError(f"--port {port}: use 1 to {65535 - 1001} (virt-api takes the ports 1000 and 1001 above)")
     return Instance(
         name=name,
         data_dir=Path(data_dir or default_data_dir(name)).absolute(),

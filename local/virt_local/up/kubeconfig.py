@@ -27,15 +27,38 @@ class Credentials:
         return {"client-certificate-data": _inline(self.cert), "client-key-data": _inline(self.key)}
 
 
-def write_kubeconfig(path: Path, *, server: str, ca_pem: bytes, user: str, credentials: Credentials) -> Path:
+@dataclass(frozen=True, slots=True)
+class Automation:
+    """Where automation/v1 is; `virt_client` reads it from the kubeconfig's cluster."""
+
+    address: str
+    ca_pem: bytes
+
+    def to_plain(self) -> dict[str, Any]:
+        ca = base64.b64encode(self.ca_pem).decode()
+        return {
+            "name": "virtpod.io/automation",
+            "extension": {"address": self.address, "certificate-authority-data": ca},
+        }
+
+
+def write_kubeconfig(
+    path: Path,
+    *,
+    server: str,
+    ca_pem: bytes,
+    user: str,
+    credentials: Credentials,
+    automation: Automation | None = None,
+) -> Path:
+    cluster: dict[str, Any] = {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()}
+    if automation is not None:
+        cluster["extensions"] = [automation.to_plain()]
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [
-            {
-                "name": "virt-local",
-                "cluster": {"server": server, "certificate-authority-data": base64.b64encode(ca_pem).decode()},
-            }
+            {"name": "virt-local", "cluster": cluster},
         ],
         "users": [{"name": user, "user": credentials.to_plain()}],
         "contexts": [{"name": "virt-local", "context": {"cluster": "virt-local", "user": user}}],

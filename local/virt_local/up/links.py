@@ -86,11 +86,16 @@ def establish(layout: Layout) -> None:
 
 
 def remove(name: str) -> bool:
-    """False: there was none."""
+    """False: there was none, or the kernel took it away meanwhile, as with a veth whose peer's namespace went."""
     if not exists(name):
         return False
-    with _netlink() as netlink, _doing(f"the link {name} cannot be removed"):
-        netlink.link("del", index=_index(name))
+    try:
+        with _netlink() as netlink, _doing(f"the link {name} cannot be removed"):
+            netlink.link("del", index=_index(name))
+    except NetworkError:
+        if exists(name):
+            raise
+        return False
     return True
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from virt_local.up import pki
 from virt_local.up.instance import Instance, Node
-from virt_local.up.kubeconfig import Credentials, write_kubeconfig
+from virt_local.up.kubeconfig import Automation, Credentials, write_kubeconfig
 from virt_local.up.pki import CLIENT, SERVER, Authority, Leaf
 
 NAMESPACE = "virtpod"
@@ -90,7 +90,14 @@ def _people(instance: Instance, material: Material) -> None:
         cert, key = _pair(ca, directory, name, leaf)
         path = instance.kubeconfig_dir / f"{name}.yaml"
         credentials = Credentials(cert=cert, key=key)
-        write_kubeconfig(path, server=server, ca_pem=ca.pem, user=leaf.common_name, credentials=credentials)
+        write_kubeconfig(
+            path,
+            server=server,
+            ca_pem=ca.pem,
+            user=leaf.common_name,
+            credentials=credentials,
+            automation=Automation(instance.automation_address, material.virtpod_ca.pem),
+        )
 
 
 def _pair(authority: Authority, directory: Path, name: str, leaf: Leaf) -> tuple[Path, Path]:

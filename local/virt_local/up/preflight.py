@@ -73,6 +73,7 @@ def check_ports(instance: Instance, *, components: bool = True) -> None:
     wanted = [("127.0.0.1", instance.port, "the API server")]
     if components:
         wanted.append(("127.0.0.1", instance.api_port, "virt-api"))
+        wanted.append(("127.0.0.1", instance.automation_port, "virt-api's automation service"))
         wanted.append(("127.0.0.1", instance.controller_health_port, "virt-controller"))
     for host, port, user in wanted:
         if not port_is_free(host, port):

@@ -13,7 +13,7 @@ from virt_local.up import components, network, readiness
 from virt_local.up.accounts import Accounts
 from virt_local.up.bootstrap import apply_all
 from virt_local.up.instance import Instance
-from virt_local.up.manifests import base_objects, product_objects
+from virt_local.up.manifests import base_objects, default_configuration, product_objects
 from virt_local.up.material import Material, make_material
 from virt_local.up.probe import ensure_probe, run_probe
 from virt_local.up.processes import ProcessTable
@@ -54,6 +54,8 @@ class Startup:
             self._start_product()
             checks += self._product_checks()
         self._wait(checks, _READY_S)
+        if self._product and apply_all(self._client, [default_configuration()]):
+            self._progress.step("default configuration")
 
     def close(self) -> None:
         self._client.close()

@@ -49,6 +49,7 @@ def to_plain(instance: Instance, status: Status) -> dict[str, Any]:
         "dataDir": str(instance.data_dir),
         "server": instance.server,
         "kubeconfig": str(instance.admin_kubeconfig),
+        "automation": instance.automation_address,
         "running": status.running,
         "ready": status.ready,
         "components": status.components,
@@ -66,6 +67,7 @@ def render(instance: Instance, status: Status) -> str:
         lines.append("The supervisor is gone: nothing is restarted. Take over with: virt-local up --detach")
     lines.append(", ".join(f"{count} {name}" for name, count in status.counts.items()) or "The API does not answer.")
     lines.append(f"API {instance.server}, kubeconfig {instance.admin_kubeconfig}")
+    lines.append(f"automation (gRPC) {instance.automation_address}, its CA {instance.automation_ca}")
     return "\n".join(lines)
 
 

@@ -106,6 +106,7 @@ class Up:
             return
         if self._product:
             supervisor.thread("tokens", startup.accounts.renew_loop)
+            self._progress.step(f"automation (gRPC) on {self._instance.automation_address}")
         self._progress.line(f"virt-local is up ({self._progress.elapsed_s:.1f} s).")
         if self._on_ready is not None:
             self._on_ready()

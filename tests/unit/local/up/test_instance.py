@@ -18,6 +18,7 @@ def test_the_default_instance() -> None:
         "https://127.0.0.1:7443",
     )
     assert (instance.api_port, instance.controller_health_port) == (8443, 8182)
+    assert instance.automation_address == "127.0.0.1:8444"
     assert (node.netns, node.address) == ("vp-node1", "10.244.0.11")
     assert (node.pod_cidr, node.pod_cidr_v6) == ("10.244.101.0/24", "fd00:10:244:101::/64")
     assert str(instance.data_dir) == "/var/lib/virtpod"
