@@ -2,8 +2,8 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 PY := .venv/bin/python
-SOURCES := core protos api controller handler launcher netsetup virtctl local
-CHECKED := $(SOURCES) tests hack
+SOURCES := core protos api controller handler launcher netsetup virtctl local client
+CHECKED := $(SOURCES) tests hack examples
 
 .PHONY: help
 help: ## what there is

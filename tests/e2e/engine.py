@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -41,10 +42,26 @@ def eventually(check: Callable[[], Any], *, within_s: float, what: str = "") -> 
         time.sleep(0.1)
 
 
+#: What virt-local takes beside its port; all of it below the range from which outgoing connections get theirs.
+_BESIDE = (0, 739, 1000, 1001)
+
+
 def free_port() -> int:
+    """A port for virt-local such that the ports that follow from it are free as well."""
+    for _ in range(100):
+        port = random.randrange(20000, 31000)
+        if all(_is_free(port + step) for step in _BESIDE):
+            return port
+    raise AssertionError("no free ports between 20000 and 32000")
+
+
+def _is_free(port: int) -> bool:
     with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+        try:
+            sock.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 def process_table() -> Iterator[tuple[int, list[str]]]:
@@ -126,7 +143,7 @@ class VirtLocal(Engine):
         self.network = f"10.{second_octet}.0.0/16"
         self.kubeconfig = str(self.data / "kubeconfig" / "admin.yaml")
 
-    def _local(self, *args: str, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    def _local(self, *args: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:
         env = {**self.env(), "VIRT_LOCAL_DATA_DIR": str(self.data), "VIRT_LOCAL_INSTANCE": self.instance}
         return subprocess.run(
             [str(BIN / "virt-local"), *args], capture_output=True, text=True, timeout=timeout, env=env, check=False

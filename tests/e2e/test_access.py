@@ -1,0 +1,107 @@
+"""Every subresource, as nobody, as somebody without the right, and past the API server straight at virt-api."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Any
+
+import aiohttp
+import pytest
+
+from .conftest import Space
+from .manifests import kernel_boot
+from .subresource import Subresources
+
+pytestmark = pytest.mark.e2e
+
+VMI = "virtualmachineinstances"
+VM = "virtualmachines"
+#: Written out, not taken from the program: a route that changes by mistake is noticed here.
+ROUTES = [
+    *(("PUT", VM, sub) for sub in ("start", "stop", "restart", "addvolume", "removevolume", "evacuate/cancel")),
+    *(("GET", VM, sub) for sub in ("expand-spec", "objectgraph", "portforward/22", "portforward/22/tcp")),
+    *(("PUT", VMI, sub) for sub in ("pause", "unpause", "freeze", "unfreeze", "softreboot", "reset")),
+    *(("PUT", VMI, sub) for sub in ("addvolume", "removevolume", "evacuate/cancel")),
+    *(("GET", VMI, sub) for sub in ("guestosinfo", "userlist", "filesystemlist", "objectgraph")),
+    *(("GET", VMI, sub) for sub in ("console", "vnc", "vnc/screenshot", "usbredir", "vsock?port=1")),
+    *(("GET", VMI, sub) for sub in ("portforward/22", "portforward/22/udp")),
+]
+
+
+def path(resource: str, sub: str, name: str = "guarded") -> str:
+    return f"{resource}/{name}/{sub}"
+
+
+def token_of(space: Space, account: str) -> str:
+    space.kubectl("create", "serviceaccount", account)
+    return space.kubectl("create", "token", account).strip()
+
+
+def allow(space: Space, account: str, resources: list[str], verbs: list[str]) -> None:
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "Role",
+        "metadata": {"name": account},
+        "rules": [{"apiGroups": ["subresources.kubevirt.io"], "resources": resources, "verbs": verbs}],
+    }
+    space.apply(role)
+    subject = f"--serviceaccount={space.namespace}:{account}"
+    space.kubectl("create", "rolebinding", account, f"--role={account}", subject)
+
+
+def test_no_right_no_route(space: Space) -> None:
+    """403 for an account without rights, 401 or 403 for nobody, on each route, whether the object exists or not."""
+    stranger, nobody = Subresources(space, token_of(space, "stranger")), Subresources(space, "")
+    liar = Subresources(space, "not-a-token")
+    for method, resource, sub in [*ROUTES, ("PUT", "expand-vm-spec", "")]:
+        address = path(resource, sub) if sub else resource
+        assert stranger.call(method, address, {}).status == 403, address
+        assert nobody.call(method, address, {}).status in (401, 403), address
+        assert liar.call(method, address, {}).status == 401, address
+
+
+def test_a_right_opens_exactly_its_route(space: Space) -> None:
+    """Who may pause may nothing else; a right for the VMI is none for a subresource."""
+    space.boot(kernel_boot("guarded"))
+    token = token_of(space, "pauser")
+    allow(space, "pauser", [f"{VMI}/pause", VMI, f"{VMI}/vnc"], ["get", "update"])
+    calls = Subresources(space, token)
+    for method, resource, sub in ROUTES:
+        allowed = resource == VMI and sub in ("pause", "vnc")
+        answer = calls.call(method, path(resource, sub), {"dryRun": ["All"]})
+        assert (answer.status == 403) is not allowed, (sub, answer.status)
+    assert calls.put(path(VMI, "pause"), {"dryRun": ["All"]}).status == 200
+    assert calls.get(path(VMI, "vnc/screenshot")).status == 403
+
+
+def test_virt_api_itself_lets_nobody_in(space: Space) -> None:
+    """Straight at its port, with forged headers, without and with a bad token: 401. Only probes are answered."""
+    slices = space.engine.get("-n", "virtpod", "endpointslices")["items"]
+    found = next(s for s in slices if s["metadata"]["labels"].get("kubernetes.io/service-name") == "virt-api")
+    host, port = found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]
+    root = f"https://{host}:{port}"
+    api = f"{root}/apis/subresources.kubevirt.io/v1"
+    forged = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}
+    for headers in ({}, forged, {"Authorization": "Bearer x"}):
+        for method, resource, sub in ROUTES:
+            address = f"{api}/namespaces/{space.namespace}/{path(resource, sub)}"
+            assert status(method, address, headers) == 401, address
+        for place in (f"{api}/version", api, f"{api}/guestfs", f"{root}/apis", f"{root}/metrics", f"{root}/openapi/v2"):
+            assert status("GET", place, headers) == 401, place
+    assert status("GET", f"{root}/healthz", {}) == 200
+
+
+def status(method: str, url: str, headers: dict[str, str]) -> int:
+    """Whose certificate it is does not matter here: we want to be let in, not to trust."""
+    unchecked = ssl.create_default_context()
+    unchecked.check_hostname, unchecked.verify_mode = False, ssl.CERT_NONE
+
+    async def run() -> Any:
+        async with (
+            aiohttp.ClientSession(headers=headers) as session,
+            session.request(method, url, ssl=unchecked, data=b"{}") as response,
+        ):
+            return response.status
+
+    return int(asyncio.run(asyncio.wait_for(run(), 30)))

@@ -1,0 +1,200 @@
+"""The KubeVirt object is the configuration, and a change of it needs no restart."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Space
+from .engine import Engine, eventually
+from .manifests import vmi
+from .test_instancetype import size, vm
+
+pytestmark = pytest.mark.e2e
+
+KUBEVIRT = ("-n", "virtpod", "kubevirt", "kubevirt")
+COMPONENTS = ("virt-api", "virt-controller", "virt-handler")
+
+Configure = Callable[[dict[str, Any]], None]
+
+
+@pytest.fixture
+def configure(engine: Engine) -> Iterator[Configure]:
+    """Lays a configuration over the one of the cluster; the old one comes back at the end, and nobody restarted."""
+    before = engine.get(*KUBEVIRT)["spec"].get("configuration", {})
+    pids = {name: engine.component_pids(name) for name in COMPONENTS}
+
+    def write(configuration: dict[str, Any]) -> None:
+        merged = {key: {**before.get(key, {}), **value} if isinstance(value, dict) else value
+                  for key, value in configuration.items()}  # fmt: skip
+        replace(engine, {**before, **merged})
+
+    yield write
+    replace(engine, before)
+    assert {name: engine.component_pids(name) for name in COMPONENTS} == pids
+
+
+def replace(engine: Engine, configuration: dict[str, Any]) -> None:
+    patch = json.dumps([{"op": "add", "path": "/spec/configuration", "value": configuration}])
+    engine.kubectl("patch", *KUBEVIRT, "--type=json", "-p", patch)
+
+
+def admitted(space: Space, manifest: dict[str, Any]) -> Any:
+    """The object as admission would leave it, or None where it is refused."""
+    args = ("-n", space.namespace, "create", "--dry-run=server", "-o", "json", "-f", "-")
+    done = space.engine.run("kubectl", *args, stdin=json.dumps(manifest))
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def bare_vmi(name: str) -> dict[str, Any]:
+    """A VMI that says nothing about networks."""
+    manifest = vmi(name, networks=[])
+    del manifest["spec"]["domain"]["devices"]["interfaces"]
+    return manifest
+
+
+def qemu(engine: Engine, space: Space, name: str) -> str:
+    pid = engine.qemu_pid(space.namespace, name)
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def test_there_is_one_from_the_start_and_it_is_deployed(engine: Engine) -> None:
+    status = eventually(
+        lambda: (s := engine.get(*KUBEVIRT).get("status", {})).get("phase") == "Deployed" and s,
+        within_s=20,
+        what="phase Deployed",
+    )
+    assert status["observedKubeVirtVersion"] == status["targetKubeVirtVersion"]
+    conditions = {condition["type"]: condition["status"] for condition in status["conditions"]}
+    assert conditions["Available"] == "True"
+    assert conditions["Degraded"] == "False"
+    assert "Deployed" in engine.kubectl("get", "-n", "virtpod", "kv")
+
+
+def test_the_default_network_changes_at_once(space: Space, configure: Configure) -> None:
+    def binding() -> Any:
+        return admitted(space, bare_vmi("net"))["spec"]["domain"]["devices"]["interfaces"][0]
+
+    assert "bridge" in binding()
+    configure({"network": {"defaultNetworkInterface": "masquerade"}})
+    eventually(lambda: "masquerade" in binding(), within_s=10, what="masquerade by default")
+
+
+def test_a_feature_gate_opens_and_closes(space: Space, configure: Configure) -> None:
+    manifest = vmi("gate")
+    manifest["spec"]["domain"]["devices"]["autoattachVSOCK"] = True
+    assert admitted(space, manifest) is None
+    configure({"developerConfiguration": {"featureGates": ["VSOCK"]}})
+    eventually(lambda: admitted(space, manifest), within_s=10, what="the gate is open")
+    configure({"developerConfiguration": {"featureGates": []}})
+    eventually(lambda: admitted(space, manifest) is None, within_s=10, what="the gate is closed")
+
+
+def test_models_eviction_and_hotplug_limits(space: Space, configure: Configure) -> None:
+    configure(
+        {
+            "cpuModel": "Nehalem",
+            "evictionStrategy": "LiveMigrateIfPossible",
+            "liveUpdateConfiguration": {"maxHotplugRatio": 2},
+            "architectureConfiguration": {"amd64": {"machineType": "pc-q35-7.2"}},
+        }
+    )
+
+    def check() -> bool:
+        spec = admitted(space, vmi("model"))["spec"]
+        cpu = spec["domain"]["cpu"]
+        return (cpu["model"], cpu["maxSockets"], spec["evictionStrategy"], spec["domain"]["machine"]["type"]) == (
+            "Nehalem", 2, "LiveMigrateIfPossible", "pc-q35-7.2",
+        )  # fmt: skip
+
+    eventually(check, within_s=10, what="the new defaults")
+
+
+def test_the_pod_and_the_machine_follow(engine: Engine, space: Space, configure: Configure) -> None:
+    """virt-controller books by the new ratio, virt-handler passes the new identity on."""
+    configure(
+        {
+            "developerConfiguration": {"cpuAllocationRatio": 4, "memoryOvercommit": 200},
+            "smbios": {"manufacturer": "Acme", "family": "Roadrunner"},
+            "memBalloonStatsPeriod": 7,
+        }
+    )
+    eventually(
+        lambda: "the configuration changed" in log_of(engine, "virt-handler"), within_s=10, what="virt-handler heard"
+    )
+    space.boot(vmi("shape"))
+    compute = engine.get("-n", space.namespace, "pods")["items"][0]["spec"]["containers"][0]
+    assert compute["resources"]["requests"]["cpu"] == "250m"
+    command = qemu(engine, space, "shape")
+    assert "manufacturer=Acme" in command
+    assert "family=Roadrunner" in command
+
+
+def log_of(engine: Any, component: str) -> str:
+    return "".join(path.read_text() for path in Path(engine.data, "logs").glob(f"{component}*.log"))
+
+
+def test_without_emulation_a_machine_waits_for_kvm(engine: Engine, space: Space, configure: Configure) -> None:
+    nodes = engine.get("nodes")["items"]
+    if any(node["status"]["allocatable"].get("devices.kubevirt.io/kvm", "0") != "0" for node in nodes):
+        pytest.skip("only where no node has KVM")
+    configure({"developerConfiguration": {"useEmulation": False}})
+    eventually(lambda: waits(engine, space), within_s=40, what="a Pod that asks for KVM")
+
+
+def waits(engine: Engine, space: Space) -> bool:
+    """Makes a VMI and looks whether its Pod asks for KVM; the first may have been quicker than the change."""
+    name = f"kvm-{os.urandom(3).hex()}"
+    space.apply(vmi(name))
+    pod = eventually(
+        lambda: [p for p in engine.get("-n", space.namespace, "pods")["items"] if f"-{name}-" in p["metadata"]["name"]],
+        within_s=10,
+        what="a launcher Pod",
+    )[0]
+    asked = "devices.kubevirt.io/kvm" in pod["spec"]["containers"][0]["resources"].get("limits", {})
+    space.kubectl("delete", "vmi", name, "--wait=false")
+    return asked
+
+
+def test_the_reference_policy_writes_the_size_into_the_vm(space: Space, configure: Configure) -> None:
+    configure({"instancetype": {"referencePolicy": "expand"}})
+    eventually(
+        lambda: "the configuration changed" in log_of(space.engine, "virt-controller"), within_s=10, what="it was heard"
+    )
+    space.apply(size("small"))
+    space.apply(vm("whole", "small", strategy="Halted"))
+
+    def written() -> Any:
+        spec = space.engine.get("-n", space.namespace, "vm", "whole")["spec"]
+        return "instancetype" not in spec and spec["template"]["spec"]["domain"]["cpu"]["sockets"] == 2
+
+    eventually(written, within_s=20, what="a VM that stands for itself")
+
+
+def test_what_can_not_work_is_refused_with_its_path(engine: Engine) -> None:
+    patch = json.dumps({"spec": {"configuration": {"imagePullPolicy": "Sometimes"}}})
+    done = engine.run("kubectl", "patch", *KUBEVIRT, "--type=merge", "-p", patch)
+    assert done.returncode != 0
+    assert "spec.configuration.imagePullPolicy" in done.stderr
+
+
+def test_a_second_one_is_refused(engine: Engine) -> None:
+    second = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "second"}, "spec": {}}
+    done = engine.run("kubectl", "-n", "virtpod", "create", "-f", "-", stdin=json.dumps(second))
+    assert done.returncode != 0
+    assert "already" in done.stderr
+
+
+def test_log_verbosity_changes_while_running(engine: Engine, configure: Configure) -> None:
+    assert '"level":"debug"' not in log_of(engine, "virt-api").replace(" ", "")
+    configure({"developerConfiguration": {"logVerbosity": {"virtAPI": 6, "virtController": 6, "virtHandler": 6}}})
+    eventually(
+        lambda: all(log_of(engine, name).count("the log level is now debug") for name in COMPONENTS),
+        within_s=10,
+        what="every component changed its level",
+    )

@@ -1,0 +1,43 @@
+"""A launcher Pod that shall be evicted: the machine is asked to move, or it goes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+from .conftest import Space
+from .engine import eventually
+from .manifests import vmi
+
+
+def evict(space: Space, name: str) -> subprocess.CompletedProcess[str]:
+    pod = space.kubectl("get", "pod", "-l", f"vmi.kubevirt.io/id={name}", "-o", "jsonpath={.items[0].metadata.name}")
+    eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": space.namespace}}
+    path = f"/api/v1/namespaces/{space.namespace}/pods/{pod}/eviction"
+    return space.engine.run("kubectl", "create", "--raw", path, "-f", "-", stdin=json.dumps(eviction))
+
+
+def with_strategy(name: str, strategy: str) -> dict[str, object]:
+    manifest = vmi(name)
+    manifest["spec"]["evictionStrategy"] = strategy
+    return manifest
+
+
+def test_a_machine_that_others_move_stays_and_is_marked(space: Space) -> None:
+    space.apply(with_strategy("stays", "External"))
+    node = space.ready("stays")["status"]["nodeName"]
+    first = evict(space, "stays")
+    assert first.returncode != 0
+    assert "Eviction triggered evacuation of VMI" in first.stderr
+    assert space.vmi("stays")["status"]["evacuationNodeName"] == node
+    assert "Evacuation in progress" in evict(space, "stays").stderr
+    assert space.vmi("stays")["status"]["phase"] == "Running"
+
+
+def test_a_machine_that_cannot_be_kept_goes(space: Space) -> None:
+    space.apply(with_strategy("goes", "None"))
+    space.ready("goes")
+    assert evict(space, "goes").returncode == 0
+    eventually(
+        lambda: space.vmi("goes")["status"]["phase"] in ("Failed", "Succeeded"), within_s=90, what="the end of the VMI"
+    )
