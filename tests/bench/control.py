@@ -20,9 +20,10 @@ def percentile(values: list[float], share: float) -> float:
 
 
 def big_vmi(name: str) -> dict[str, Any]:
-    """A VMI of 8 KB, most of it user data, as people write them."""
+    """A VMI of 8 KB: user data up to its limit, and annotations as tools leave them."""
     manifest = kernel_boot(name)
-    manifest["spec"]["volumes"] = [{"name": "data", "cloudInitNoCloud": {"userData": "#!/bin/sh\n" + "x" * 7000}}]
+    manifest["metadata"]["annotations"] = {f"example.com/note-{n}": "x" * 1000 for n in range(5)}
+    manifest["spec"]["volumes"] = [{"name": "data", "cloudInitNoCloud": {"userData": "#!/bin/sh\n" + "x" * 2000}}]
     manifest["spec"]["domain"]["devices"]["disks"] = [{"name": "data", "disk": {"bus": "virtio"}}]
     return manifest
 
