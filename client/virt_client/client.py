@@ -71,7 +71,7 @@ class Client:
             found.address,
             found.token,
             ca_pem=found.ca_pem,
-            server_name=server_name,
+            server_name=server_name or found.server_name,
             namespace=namespace or found.namespace,
             timeout_s=timeout_s,
         )

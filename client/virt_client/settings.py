@@ -30,6 +30,8 @@ class Settings:
     token: Token
     ca_pem: bytes
     namespace: str
+    #: The name in the service's certificate, where the address is another: that of a Pod or of a forwarded port.
+    server_name: str = ""
 
 
 def load(
@@ -46,7 +48,13 @@ def load(
     found = address or extension.get("address", "")
     if not found:
         raise SettingsError(f"{path} does not say where the automation service is ({EXTENSION}): give address=")
-    return Settings(found, token or _token(user, path), ca, chosen.get("namespace") or "default")
+    return Settings(
+        address=found,
+        token=token or _token(user, path),
+        ca_pem=ca,
+        namespace=chosen.get("namespace") or "default",
+        server_name=extension.get("tls-server-name", "") if not address else "",
+    )
 
 
 def _token(user: dict[str, Any], path: Path) -> Token:

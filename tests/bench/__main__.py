@@ -9,23 +9,16 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.bench import apiload, control
 from tests.bench.floor import Boot, Start, libvirt, pss_kib, raw_qemu, wait_for_line
+from tests.bench.rows import Row, show
 from tests.e2e.engine import GUEST_LAYOUT, VirtLocal, process_table
 from tests.e2e.manifests import kernel_boot
 
 ROUNDS = 5
-
-
-@dataclass
-class Row:
-    what: str
-    value: str
-    aim: str = ""
 
 
 def unpack_boot(folder: Path) -> Boot:
@@ -197,9 +190,7 @@ def main() -> None:
             ]
         finally:
             engine.stop()
-    print()
-    for row in rows:
-        print(f"{row.what:<52} {row.value:<52} {row.aim}")
+    show(rows)
 
 
 if __name__ == "__main__":

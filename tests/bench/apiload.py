@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from tests.framework.apimetrics import granted_writes
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import load_connection
 
@@ -58,18 +58,7 @@ def seconds(stamp: str) -> float:
 
 def writes(kubeconfig: str) -> dict[str, int]:
     """Writes by resource, from the API server's own counters."""
-    text = Client(kubeconfig).kube.raw("GET", "/metrics").decode()
-    counts: dict[str, int] = {}
-    for line in text.splitlines():
-        if not line.startswith("apiserver_request_total{"):
-            continue
-        labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
-        if labels.get("verb", "").upper() in {"POST", "PUT", "PATCH", "DELETE", "CREATE", "UPDATE"} and labels.get(
-            "code", "2"
-        ).startswith("2"):
-            kind = labels.get("resource", "")
-            counts[kind] = counts.get(kind, 0) + int(float(line.rsplit(" ", 1)[1]))
-    return counts
+    return granted_writes(Client(kubeconfig).kube.raw("GET", "/metrics").decode())
 
 
 def config_map(name: str, stamp: float) -> dict[str, Any]:

@@ -116,6 +116,10 @@ class Libvirt:
         self._connection = self._connect()
         self._connection.getDomainCapabilities()
 
+    @property
+    def pid(self) -> int:
+        return self._daemon.pid
+
     def _connect(self) -> Any:
         import libvirt
 

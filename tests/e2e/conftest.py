@@ -12,20 +12,22 @@ import pytest
 
 from .console import Console
 from .engine import Engine, VirtLocal, eventually
+from .kubernetes import attach, wanted
 
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
+    """virt-local, or with VIRTPOD_ENGINE=kubernetes the real cluster; the tests do not ask which."""
     if os.geteuid() != 0:
         pytest.fail("end-to-end tests need root")
-    local = VirtLocal()
+    engine = attach() if wanted() else VirtLocal()
     try:
-        local.start()
-        yield local
+        engine.start()
+        yield engine
     finally:
-        local.stop()
-    left = local.leftovers()
-    assert not left, "virt-local down --purge left behind:\n" + "\n".join(left)
+        engine.stop()
+    left = engine.leftovers()
+    assert not left, "left behind:\n" + "\n".join(left)
 
 
 class Space:
@@ -85,8 +87,8 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def space(engine: Engine) -> Iterator[Space]:
-    namespace = f"e2e-{next(_numbers)}"
+    namespace = f"e2e-{os.getpid()}-{next(_numbers)}"
     engine.kubectl("create", "namespace", namespace)
     space = Space(engine, namespace)
     yield space
-    engine.kubectl("delete", "namespace", namespace, "--timeout=90s", timeout=120)
+    engine.drop_namespace(namespace)

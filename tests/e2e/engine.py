@@ -9,6 +9,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -116,6 +117,34 @@ class Engine:
     def component_pids(self, component: str) -> list[int]:
         raise NotImplementedError
 
+    def handler_pid(self, node: str) -> int:
+        """The virt-handler of one node, which was told the node's name as an argument or in its environment."""
+        for pid in self.component_pids("virt-handler"):
+            told = b"".join(Path(f"/proc/{pid}/{file}").read_bytes() for file in ("cmdline", "environ"))
+            if any(word.rpartition(b"=")[2] == node.encode() for word in told.split(b"\0")):
+                return pid
+        raise LookupError(f"no virt-handler of {node}")
+
+    def log_of(self, component: str) -> str:
+        """What a service has said since it started."""
+        raise NotImplementedError
+
+    def writes(self) -> dict[str, int]:
+        """Stored changes by resource, as the API server counts them."""
+        raise NotImplementedError
+
+    def drop_namespace(self, namespace: str) -> None:
+        self.kubectl("delete", "namespace", namespace, "--timeout=90s", timeout=120)
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        raise NotImplementedError
+
+    def leftovers(self) -> list[str]:
+        raise NotImplementedError
+
     def kill_component(self, component: str) -> None:
         """kill -9, and wait until other processes have taken its place."""
         old = self.component_pids(component)
@@ -132,11 +161,11 @@ class Engine:
 class VirtLocal(Engine):
     """A virt-local of our own."""
 
-    def __init__(self, nodes: int = 1) -> None:
+    def __init__(self, nodes: int = 1, letter: str = "e") -> None:
         # Names and addresses of its own, so that runs side by side do not meet.
         number = os.getpid() % 1000
-        self.instance = instance = f"e{number}"
-        second_octet = 180 + number % 60
+        self.instance = instance = f"{letter}{number}"
+        second_octet = 180 + (number + 7 * (ord(letter) - ord("e"))) % 60
         self.nodes = nodes
         self.data = Path(tempfile.mkdtemp(prefix=f"virtpod-{instance}-", dir="/var/tmp"))
         self.port = free_port()
@@ -169,6 +198,17 @@ class VirtLocal(Engine):
     def component_pids(self, component: str) -> list[int]:
         rows = self.status()["components"]
         return [row["pid"] for row in rows if row["name"].split("@")[0] == component and row["pid"]]
+
+    def log_of(self, component: str) -> str:
+        return "".join(path.read_text() for path in (self.data / "logs").glob(f"{component}*.log"))
+
+    def writes(self) -> dict[str, int]:
+        text = self.kubectl("get", "--raw", "/metrics")
+        counts: dict[str, int] = {}
+        for resource, count in re.findall(r'virt_local_object_writes_total\{resource="([^"]+)",[^}]*\} (\d+)', text):
+            kind = resource.split(".")[0]
+            counts[kind] = counts.get(kind, 0) + int(count)
+        return counts
 
     def leftovers(self) -> list[str]:
         """What of this instance is still on the machine: processes, mounts, network namespaces, links, cgroups."""

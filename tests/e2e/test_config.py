@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,7 @@ def test_the_pod_and_the_machine_follow(engine: Engine, space: Space, configure:
         }
     )
     eventually(
-        lambda: "the configuration changed" in log_of(engine, "virt-handler"), within_s=10, what="virt-handler heard"
+        lambda: "the configuration changed" in engine.log_of("virt-handler"), within_s=10, what="virt-handler heard"
     )
     space.boot(vmi("shape"))
     compute = engine.get("-n", space.namespace, "pods")["items"][0]["spec"]["containers"][0]
@@ -133,10 +134,6 @@ def test_the_pod_and_the_machine_follow(engine: Engine, space: Space, configure:
     command = qemu(engine, space, "shape")
     assert "manufacturer=Acme" in command
     assert "family=Roadrunner" in command
-
-
-def log_of(engine: Any, component: str) -> str:
-    return "".join(path.read_text() for path in Path(engine.data, "logs").glob(f"{component}*.log"))
 
 
 def test_without_emulation_a_machine_waits_for_kvm(engine: Engine, space: Space, configure: Configure) -> None:
@@ -164,16 +161,36 @@ def waits(engine: Engine, space: Space) -> bool:
 def test_the_reference_policy_writes_the_size_into_the_vm(space: Space, configure: Configure) -> None:
     configure({"instancetype": {"referencePolicy": "expand"}})
     eventually(
-        lambda: "the configuration changed" in log_of(space.engine, "virt-controller"), within_s=10, what="it was heard"
+        lambda: "the configuration changed" in space.engine.log_of("virt-controller"), within_s=10, what="it was heard"
     )
     space.apply(size("small"))
     space.apply(vm("whole", "small", strategy="Halted"))
 
-    def written() -> Any:
-        spec = space.engine.get("-n", space.namespace, "vm", "whole")["spec"]
-        return "instancetype" not in spec and spec["template"]["spec"]["domain"]["cpu"]["sockets"] == 2
+    eventually(lambda: stands_for_itself(space, "whole"), within_s=20, what="a VM that stands for itself")
 
-    eventually(written, within_s=20, what="a VM that stands for itself")
+
+def stands_for_itself(space: Space, name: str) -> bool:
+    spec = space.engine.get("-n", space.namespace, "vm", name)["spec"]
+    return "instancetype" not in spec and spec["template"]["spec"]["domain"]["cpu"]["sockets"] == 2
+
+
+def test_the_policy_for_all_reaches_a_vm_that_has_its_size_already(space: Space, configure: Configure) -> None:
+    space.apply(size("small"))
+    space.apply(vm("sized", "small", strategy="Halted"))
+
+    def revision() -> Any:
+        status = space.engine.get("-n", space.namespace, "vm", "sized")["status"]
+        return status["instancetypeRef"]["controllerRevisionRef"]["name"]
+
+    eventually(revision, within_s=20, what="the revision that holds its size")
+    configure({"instancetype": {"referencePolicy": "expandAll"}})
+
+    def expanded() -> bool:
+        """A VM is looked at when it changes."""
+        space.kubectl("annotate", "vm", "sized", "--overwrite", f"poke={time.monotonic()}")
+        return stands_for_itself(space, "sized")
+
+    eventually(expanded, within_s=30, what="a VM that stands for itself")
 
 
 def test_what_can_not_work_is_refused_with_its_path(engine: Engine) -> None:
@@ -191,10 +208,10 @@ def test_a_second_one_is_refused(engine: Engine) -> None:
 
 
 def test_log_verbosity_changes_while_running(engine: Engine, configure: Configure) -> None:
-    assert '"level":"debug"' not in log_of(engine, "virt-api").replace(" ", "")
+    assert '"level":"debug"' not in engine.log_of("virt-api").replace(" ", "")
     configure({"developerConfiguration": {"logVerbosity": {"virtAPI": 6, "virtController": 6, "virtHandler": 6}}})
     eventually(
-        lambda: all(log_of(engine, name).count("the log level is now debug") for name in COMPONENTS),
+        lambda: all(engine.log_of(name).count("the log level is now debug") for name in COMPONENTS),
         within_s=10,
         what="every component changed its level",
     )

@@ -48,6 +48,14 @@ def test_what_is_given_wins(tmp_path: Path) -> None:
     assert (found.address, found.token, found.ca_pem) == ("a:2", "n", b"other")
 
 
+def test_the_name_in_the_certificate_goes_with_the_address(tmp_path: Path) -> None:
+    """Behind a forwarded port or at a Pod's address the certificate still has the service's name."""
+    inner = {**EXTENSION[0]["extension"], "tls-server-name": "virt-api.virtpod.svc"}  # type: ignore[dict-item]
+    path = kubeconfig(tmp_path, {"token": "t"}, extensions=[{"name": "virtpod.io/automation", "extension": inner}])
+    assert read(path).server_name == "virt-api.virtpod.svc"
+    assert read(path, address="a:2").server_name == ""
+
+
 def test_a_token_file_is_read_each_time(tmp_path: Path) -> None:
     found = read(kubeconfig(tmp_path, {"tokenFile": "token"}, extensions=EXTENSION))
     for token in ("one", "two"):

@@ -1,0 +1,116 @@
+"""The engine for a real Kubernetes: the cluster of tests/cluster, or whatever $KUBECONFIG points at.
+
+On a cluster of our own the fault tests kill real processes. On somebody else's there are no process numbers to be had;
+what needs them is skipped there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.framework.apimetrics import granted_writes
+
+from .engine import Engine, eventually, process_table
+
+NAMESPACE = "virtpod"
+#: What the fault tests call the parts of an engine, in the words of Kubernetes.
+_PARTS = {"apiserver": ("apiserver",), "node": ("kubelet",), "controllers": ("controller-manager", "scheduler")}
+_SERVICES = ("virt-api", "virt-controller", "virt-handler")
+
+
+class Kubernetes(Engine):
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self._work = tempfile.TemporaryDirectory(prefix="virtpod-e2e-")
+        self.kubeconfig = str(cluster.kubeconfig)
+
+    def start(self) -> None:
+        """Waits until Virtpod is Ready, and notes where its automation service is."""
+        for kind, name in (
+            ("deployment", "virt-controller"),
+            ("deployment", "virt-api"),
+            ("daemonset", "virt-handler"),
+        ):
+            self.kubectl("-n", NAMESPACE, "rollout", "status", f"{kind}/{name}", "--timeout=120s", timeout=140)
+        self.kubeconfig = str(self._with_automation())
+
+    def stop(self) -> None:
+        """The cluster outlives the tests; of ours nothing stays, machines and Pods included."""
+        eventually(lambda: not self._spaces(), within_s=180, what="no namespace of a test left")
+        self.kubeconfig = str(self.cluster.kubeconfig)
+        self._work.cleanup()
+
+    def leftovers(self) -> list[str]:
+        return [f"namespace {name}" for name in self._spaces()]
+
+    def component_pids(self, component: str) -> list[int]:
+        if not self.cluster.owned:
+            pytest.skip("needs the processes of the cluster, which is not ours")
+        if component not in _SERVICES:
+            return [pid for part in _PARTS[component] for pid in self.cluster.pids(part)]
+        # The launchers' own processes and those of a virt-local beside us have other names or other control groups.
+        found = (pid for pid, args in process_table() if _is_program(args, component) and _in_a_pod(pid))
+        return sorted(found)
+
+    def log_of(self, component: str) -> str:
+        select = ("-l", f"kubevirt.io={component}", "--tail=-1", "--prefix=false")
+        return self.kubectl("-n", NAMESPACE, "logs", *select, "-c", component)
+
+    def writes(self) -> dict[str, int]:
+        """The counters know no namespaces, so what other tests left behind must be gone first."""
+        eventually(lambda: len(self._spaces()) <= 1, within_s=180, what="no namespace but this test's")
+        return granted_writes(self.kubectl("get", "--raw", "/metrics"))
+
+    def drop_namespace(self, namespace: str) -> None:
+        """Kubernetes takes its time over a namespace, which the next test need not wait for."""
+        self.kubectl("delete", "namespace", namespace, "--wait=false")
+
+    def _spaces(self) -> list[str]:
+        names = [item["metadata"]["name"] for item in self.get("namespaces")["items"]]
+        return [name for name in names if name.startswith("e2e-")]
+
+    def _with_automation(self) -> Path:
+        """A kubeconfig that also says where automation/v1 is, for `virt_client`."""
+        config = json.loads(self.kubectl("config", "view", "--raw", "--flatten", "-o", "json"))
+        config["clusters"][0]["cluster"]["extensions"] = [
+            {"name": "virtpod.io/automation", "extension": self._automation()}
+        ]
+        path = Path(self._work.name, "kubeconfig")
+        path.touch(mode=0o600)
+        path.write_text(json.dumps(config))
+        return path
+
+    def _automation(self) -> dict[str, str]:
+        pods = self.get("-n", NAMESPACE, "pods", "-l", "kubevirt.io=virt-api")["items"]
+        address = next(pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP"))
+        bundle = self.get("apiservice", "v1.subresources.kubevirt.io")["spec"]["caBundle"]
+        assert b"BEGIN CERTIFICATE" in base64.b64decode(bundle), "the APIService trusts nobody"
+        name = f"virt-api.{NAMESPACE}.svc"
+        return {"address": f"{address}:8444", "certificate-authority-data": bundle, "tls-server-name": name}
+
+
+def attach() -> Kubernetes:
+    """To the cluster that the environment names."""
+    return Kubernetes(Cluster.from_environment())
+
+
+def wanted() -> bool:
+    return os.environ.get("VIRTPOD_ENGINE", "virt-local") == "kubernetes"
+
+
+def _is_program(args: list[str], name: str) -> bool:
+    return any(Path(word).name == name for word in args[:4] if word.startswith("/"))
+
+
+def _in_a_pod(pid: int) -> bool:
+    try:
+        return "kubepods" in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return False
