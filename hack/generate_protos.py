@@ -10,7 +10,7 @@ PROTOS = Path(__file__).resolve().parent.parent / "protos"
 
 
 def generate(out: Path) -> None:
-    sources = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.glob("virt_protos/*/v1/*.proto"))
+    sources = sorted(str(path.relative_to(PROTOS)) for path in PROTOS.glob("virt_protos/*/v1*/*.proto"))
     args = [
         "-I.",
         f"--python_out={out}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -31,6 +31,7 @@ from virt_api.subresources.routes import ROUTES, listed
 from virt_core.apis import names
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.clock import Clock
+from virt_core.runtime.health import Check, run_checks
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.metrics import REGISTRY, Histogram
 
@@ -57,6 +58,8 @@ class Services:
     live_config: Callable[[], ClusterConfig] | None = None
     config_ready: Callable[[], bool] = lambda: True
     cluster: Cluster = field(default_factory=NoCluster)
+    #: What else must be well before anybody is sent to us, e.g. certificates.
+    checks: Mapping[str, Check] = field(default_factory=dict)
 
     def current_config(self) -> ClusterConfig:
         """The configuration as it is now; `config` is that of the moment of the start."""
@@ -143,7 +146,10 @@ async def _ready(services: Services, _: web.Request) -> web.Response:
         return web.Response(status=503, text=f"[-] apiserver: {error}\nnot ready\n")
     if not services.config_ready():
         return web.Response(status=503, text="[+] apiserver\n[-] configuration: not read yet\nnot ready\n")
-    return web.Response(text="[+] apiserver\n[+] configuration\nok\n")
+    failed = run_checks(services.checks)
+    lines = [f"[-] {name}: {failed[name]}" if name in failed else f"[+] {name}" for name in services.checks]
+    text = "\n".join(["[+] apiserver", "[+] configuration", *lines, "not ready" if failed else "ok"])
+    return web.Response(status=503 if failed else 200, text=text + "\n")
 
 
 async def _api_health(kube: Kube, _: web.Request) -> web.Response:

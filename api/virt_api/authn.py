@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import unquote
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
+from virt_api.frontproxy import FrontProxy
 from virt_api.kube import Kube
 from virt_api.problems import Problem
 from virt_core.apis.auth import TokenReview, TokenReviewSpec, UserInfo
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.clock import Clock
 
-_EXTRA_PREFIX = "x-remote-extra-"
 _TOKEN_LIMIT = 16 << 10
 
 
@@ -38,16 +37,17 @@ class Authenticator:
     """Knows a token for a short while, so that a burst of calls is one review."""
 
     def __init__(
-        self, kube: Kube, clock: Clock, proxy_names: frozenset[str], *, remember_s: float = 10.0, limit: int = 512
+        self, kube: Kube, clock: Clock, proxy: Callable[[], FrontProxy], *, remember_s: float = 10.0, limit: int = 512
     ) -> None:
-        self._kube, self._clock, self._proxy_names = kube, clock, proxy_names
+        self._kube, self._clock, self._proxy = kube, clock, proxy
         self._remember_s, self._limit = remember_s, limit
         self._known: OrderedDict[bytes, tuple[float, Identity]] = OrderedDict()
 
     async def identify(self, request: web.Request) -> Identity:
         """Raises Problem 401."""
-        if common_name(request.get_extra_info("peercert")) in self._proxy_names:
-            return from_headers(request.headers)
+        proxy = self._proxy()
+        if proxy.trusts(request.get_extra_info("peercert")):
+            return from_headers(request.headers, proxy)
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip() or len(token) > _TOKEN_LIMIT:
             raise Problem(401, "Unauthorized: neither a trusted front proxy nor a bearer token")
@@ -78,22 +78,19 @@ class Authenticator:
         return Identity(user.username, user.uid, tuple(user.groups), user.extra)
 
 
-def common_name(certificate: Any) -> str:
-    """The CN of a certificate that TLS has verified; empty when there is none."""
-    for part in (certificate or {}).get("subject", ()):
-        for key, value in part:
-            if key == "commonName":
-                return str(value)
-    return ""
-
-
-def from_headers(headers: CIMultiDictProxy[str]) -> Identity:
+def from_headers(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> Identity:
     """The user that the aggregation layer speaks for."""
-    user = headers.get("X-Remote-User", "")
+    user = _first(headers, proxy.user_headers)
     if not user:
         raise Problem(401, "Unauthorized: the front proxy names no user")
     extra: dict[str, list[str]] = {}
     for key, value in headers.items():
-        if key.lower().startswith(_EXTRA_PREFIX):
-            extra.setdefault(unquote(key[len(_EXTRA_PREFIX) :].lower()), []).append(value)
-    return Identity(user, headers.get("X-Remote-Uid", ""), tuple(headers.getall("X-Remote-Group", [])), extra)
+        for prefix in proxy.extra_prefixes:
+            if key.lower().startswith(prefix.lower()):
+                extra.setdefault(unquote(key[len(prefix) :].lower()), []).append(value)
+    groups = tuple(group for name in proxy.group_headers for group in headers.getall(name, []))
+    return Identity(user, _first(headers, proxy.uid_headers), groups, extra)
+
+
+def _first(headers: CIMultiDictProxy[str], names: tuple[str, ...]) -> str:
+    return next((value for name in names if (value := headers.get(name, ""))), "")

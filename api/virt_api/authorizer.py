@@ -31,10 +31,11 @@ class Authorizer:
         )
         if not await self._allowed(who, wanted):
             asked = f"{resource}/{subresource}" if subresource else resource
+            where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
             raise Problem(
                 403,
                 f'{resource}.{SUBRESOURCE_GROUP} "{name}" is forbidden: user "{who.user}" cannot {wanted.verb} '
-                f'resource "{asked}" in the namespace "{namespace}"',
+                f'resource "{asked}" {where}',
             )
 
     async def _allowed(self, who: Identity, wanted: ResourceAttributes) -> bool:

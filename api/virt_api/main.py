@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import click
@@ -12,13 +13,15 @@ from virt_api import app
 from virt_api.admission.cluster import KubeCluster
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
-from virt_api.automation.server import ServerTls, beside, ensure_free
+from virt_api.automation.server import beside, ensure_free
 from virt_api.automation.service import Parts
 from virt_api.automation.userapi import UserApi
+from virt_api.certs import Certificates, Source
+from virt_api.frontproxy import FixedProxy, FrontProxy, FrontProxyWatcher
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.server import HttpServer, ServingTls
-from virt_core.apis.names import INSTALL_NAMESPACE
+from virt_core.apis.names import INSTALL_NAMESPACE, tls_name_handler
 from virt_core.apis.preset import VirtualMachineInstancePreset
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigWatcher, follow_log_level
@@ -39,17 +42,21 @@ Build = Callable[[], tuple[web.Application, Callable[[], Awaitable[None]]]]
 @click.option("--listen", default="0.0.0.0:8443", help="Address of the HTTPS server.")
 @click.option("--serving-tls-dir", required=True, help="tls.crt and tls.key of the HTTPS server.")
 @click.option("--tls-dir", required=True, help="tls.crt, tls.key and ca.crt for calls to virt-handler.")
+@click.option("--serving-tls-secret", default="", help="Secret that is watched and written to --serving-tls-dir.")
+@click.option("--tls-secret", default="", help="Secret that is watched and written to --tls-dir.")
 @click.option("--namespace", default=INSTALL_NAMESPACE, help="Where Virtpod is installed.")
 @click.option("--handler-port", default=8186, help="Port of virt-handler where a node names only its address.")
 @click.option(
-    "--requestheader-client-ca", default=None, help="CA of the client certificate of the API aggregation layer."
+    "--requestheader-client-ca",
+    default=None,
+    help="CA of the client certificate of the API aggregation layer; by default all about it is read from the cluster.",
 )
 @click.option(
     "--requestheader-allowed-name",
     "allowed_names",
     multiple=True,
     default=("front-proxy-client",),
-    help="Common name of that certificate; may be given more than once.",
+    help="Common name of that certificate, where the CA is given; may be given more than once.",
 )
 @click.option("--automation-listen", default="0.0.0.0:8444", help="Address of the gRPC service automation/v1.")
 @click.option("--guestfs-image", default="", help="Image with the tools of virtctl guestfs.")
@@ -60,6 +67,8 @@ def main(
     listen: str,
     serving_tls_dir: str,
     tls_dir: str,
+    serving_tls_secret: str,
+    tls_secret: str,
     namespace: str,
     handler_port: int,
     requestheader_client_ca: str | None,
@@ -73,18 +82,22 @@ def main(
     try:
         host, port = split_address(listen)
         client = KubeClient(load_connection(kubeconfig), user_agent="virt-api", timeout_s=8.0)
-        serving = ServingTls(serving_tls_dir, requestheader_client_ca)
+        certificates = Certificates(
+            client, namespace, Source(serving_tls_dir, serving_tls_secret), Source(tls_dir, tls_secret)
+        )
+        serving = ServingTls(certificates.serving)
+        proxy = _front_proxy(client, serving, requestheader_client_ca, allowed_names)
         ensure_free(automation_listen)
-        automation = Automation(automation_listen, ServerTls(serving_tls_dir))
+        automation = Automation(automation_listen, certificates.serving)
         config = ConfigWatcher(client, namespace)
         presets = Informer(client, VirtualMachineInstancePreset)
         follow_log_level(config, "virtAPI", log_level)
         build = _builder(
             client,
-            TlsFiles(tls_dir),
+            certificates,
             namespace=namespace,
             handler_port=handler_port,
-            proxy_names=frozenset(allowed_names),
+            proxy=proxy,
             automation=automation,
             config=config,
             presets=presets,
@@ -95,6 +108,9 @@ def main(
         raise click.ClickException(str(error)) from error
     supervisor = Supervisor("virt-api")
     supervisor.on_stop(client.close)
+    certificates.run_under(supervisor)
+    if isinstance(proxy, FrontProxyWatcher):
+        supervisor.thread("front-proxy", proxy.run)
     supervisor.thread("config", config.run)
     supervisor.thread("presets", presets.run)
     supervisor.thread("http", server.run)
@@ -103,16 +119,27 @@ def main(
 
 class Automation(NamedTuple):
     listen: str
-    tls: ServerTls
+    tls: TlsFiles
+
+
+def _front_proxy(
+    client: KubeClient, serving: ServingTls, client_ca: str | None, allowed_names: tuple[str, ...]
+) -> FixedProxy | FrontProxyWatcher:
+    """Raises OSError when the given file can not be read."""
+    if not client_ca:
+        return FrontProxyWatcher(client, lambda found: serving.trust(found.ca))
+    fixed = FixedProxy(FrontProxy(Path(client_ca).read_bytes(), frozenset(allowed_names)))
+    serving.trust(fixed.current().ca)
+    return fixed
 
 
 def _builder(
     client: KubeClient,
-    tls: TlsFiles,
+    certificates: Certificates,
     *,
     namespace: str,
     handler_port: int,
-    proxy_names: frozenset[str],
+    proxy: FixedProxy | FrontProxyWatcher,
     automation: Automation,
     config: ConfigWatcher,
     presets: Informer[VirtualMachineInstancePreset],
@@ -122,11 +149,11 @@ def _builder(
 
     def build() -> tuple[web.Application, Callable[[], Awaitable[None]]]:
         clock, kube = SystemClock(), Kube(client)
-        nodes = Nodes(kube, tls, handler_port)
+        nodes = Nodes(kube, certificates.calls, handler_port, tls_name_handler(namespace))
         services = app.Services(
             kube=kube,
             nodes=nodes,
-            authenticator=Authenticator(kube, clock, proxy_names),
+            authenticator=Authenticator(kube, clock, proxy.current),
             authorizer=Authorizer(kube),
             config=config.current(),
             live_config=config.current,
@@ -135,6 +162,7 @@ def _builder(
             clock=clock,
             namespace=namespace,
             guestfs_image=guestfs_image,
+            checks={**certificates.checks(), "front proxy": proxy.ready},
         )
 
         async def close() -> None:

@@ -15,12 +15,12 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.errors import ApiError
 from virt_core.rpc.handshake import PROTOCOL_VERSIONS
 from virt_core.rpc.tls import TlsFiles, TlsMaterial
+from virt_core.runtime.keypair import BadPair
 from virt_protos.node.v1 import node_pb2, node_pb2_grpc
 
 CALL_TIMEOUT_S = 20.0
 _HELLO_TIMEOUT_S = 5.0
 _OPTIONS: list[tuple[str, Any]] = [
-    ("grpc.ssl_target_name_override", TLS_NAME_HANDLER),
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", 20000),
     ("grpc.keepalive_timeout_ms", 5000),
@@ -32,10 +32,12 @@ _OPTIONS: list[tuple[str, Any]] = [
 
 
 class Endpoint:
-    """The node of one VMI."""
+    """The node of one VMI. Whoever has a stream open holds on to this, and this to its channel: when our certificates
+    change, the others get a new channel, and the old one ends with its last stream."""
 
-    def __init__(self, name: str, stub: Any) -> None:
-        self.name, self.stub = name, stub
+    def __init__(self, name: str, channel: grpc.aio.Channel) -> None:
+        self.name, self._channel = name, channel
+        self.stub: Any = node_pb2_grpc.NodeStub(channel)  # type: ignore[no-untyped-call,unused-ignore]
 
     async def call(self, method: str, request: Any) -> Any:
         """A unary call. Raises Problem."""
@@ -48,8 +50,9 @@ class Endpoint:
 class Nodes:
     """One channel for each address, made anew when our certificates change. Lives in the event loop."""
 
-    def __init__(self, kube: Kube, tls: TlsFiles, handler_port: int) -> None:
+    def __init__(self, kube: Kube, tls: TlsFiles, handler_port: int, handler_name: str = TLS_NAME_HANDLER) -> None:
         self._kube, self._tls, self._handler_port = kube, tls, handler_port
+        self._options = [*_OPTIONS, ("grpc.ssl_target_name_override", handler_name)]
         self._channels: dict[str, tuple[TlsMaterial, grpc.aio.Channel]] = {}
 
     async def of(self, vmi: VirtualMachineInstance) -> Endpoint:
@@ -58,10 +61,16 @@ class Nodes:
         if not name:
             raise Problem(400, f"VMI {vmi.metadata.name} has no node yet")
         address = await self._address(name)
-        known = self._channels.get(address)
-        if known is not None and known[0] == self._tls.current():
-            return Endpoint(name, node_pb2_grpc.NodeStub(known[1]))  # type: ignore[no-untyped-call,unused-ignore]
-        return await self._connect(name, address)
+        known, material = self._channels.get(address), self._material()
+        if known is not None and known[0] == material:
+            return Endpoint(name, known[1])
+        try:
+            return await self._connect(name, address, material)
+        except Problem as problem:
+            if known is None or problem.code != 503:
+                raise
+            # Perhaps the node does not trust our new certificate yet; the old connection is as good as it was.
+            return Endpoint(name, known[1])
 
     async def close(self) -> None:
         channels, self._channels = list(self._channels.values()), {}
@@ -79,16 +88,21 @@ class Nodes:
         host, separator, port = address.rpartition(":")
         return address if separator and port.isdigit() and host else f"{address}:{self._handler_port}"
 
-    async def _connect(self, node: str, address: str) -> Endpoint:
-        material = self._tls.current()
-        channel = grpc.aio.secure_channel(address, self._tls.channel_credentials(), options=_OPTIONS)
-        endpoint = Endpoint(node, node_pb2_grpc.NodeStub(channel))  # type: ignore[no-untyped-call,unused-ignore]
+    def _material(self) -> TlsMaterial:
+        try:
+            return self._tls.current()
+        except (OSError, BadPair) as error:
+            raise Problem(503, f"virt-api has no certificate for calls to the nodes yet: {error}") from error
+
+    async def _connect(self, node: str, address: str, material: TlsMaterial) -> Endpoint:
+        credentials = grpc.ssl_channel_credentials(material.ca, material.key, material.cert)
+        channel = grpc.aio.secure_channel(address, credentials, options=self._options)
+        endpoint = Endpoint(node, channel)
         try:
             await self._hello(endpoint)
         except Problem:
             await channel.close(grace=None)
             raise
-        # Streams may still run on the old channel; it goes with the last of them.
         self._channels[address] = (material, channel)
         return endpoint
 

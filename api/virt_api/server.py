@@ -8,11 +8,11 @@ import socket
 import ssl
 import threading
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from aiohttp import web
 
-from virt_core.apis.names import TLS_CERT_FILE, TLS_KEY_FILE
+from virt_core.rpc.tls import TlsFiles
+from virt_core.runtime.keypair import load_pair
 from virt_core.runtime.logs import get_logger
 
 log = get_logger(__name__)
@@ -23,29 +23,63 @@ _BACKLOG = 512
 
 
 class ServingTls:
-    """The server's certificate, read again when it changes; clients may show one of the front proxy's CA."""
+    """The server's certificate, and the CA of the client certificates that it asks for.
 
-    def __init__(self, directory: str | Path, client_ca: str | Path | None) -> None:
-        self._cert, self._key = Path(directory) / TLS_CERT_FILE, Path(directory) / TLS_KEY_FILE
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # A websocket upgrade needs HTTP/1.1.
-        self.context.set_alpn_protocols(["http/1.1"])
-        if client_ca:
-            self.context.load_verify_locations(str(client_ca))
-            self.context.verify_mode = ssl.CERT_OPTIONAL
-        self._seen: tuple[int, ...] = ()
+    Each handshake gets the newest of both: the listening context hands it over to one that is made anew whenever
+    something changes. Old connections go on with what they began with. A resumed session would bring back the trust
+    of the day it began, so there are none.
+    """
+
+    def __init__(self, files: TlsFiles, client_ca: bytes = b"") -> None:
+        self._files, self._client_ca = files, client_ca
+        self._lock = threading.Lock()
+        self._shown = files.current()
+        self._newest = self._make()
+        #: For the listening socket.
+        self.context = self._make()
+        self.context.sni_callback = self._hand_over
+
+    def trust(self, client_ca: bytes) -> None:
+        """Another CA for client certificates, from any thread; empty: ask for none."""
+        with self._lock:
+            before, self._client_ca = self._client_ca, client_ca
+            try:
+                self._newest = self._make()
+            except (ssl.SSLError, ValueError) as error:
+                self._client_ca = before
+                log.error("the CA of client certificates can not be used, keeping the old one", error=str(error))
+                return
+            # Whether a certificate is asked for is settled by the listening context, by whom it is signed is not.
+            self.context.verify_mode = self._newest.verify_mode
+
+    def refresh(self) -> None:
+        """Takes over what is new on disk."""
+        material = self._files.current()
+        with self._lock:
+            if material is self._shown:
+                return
+            self._shown = material
+            self._newest = self._make()
+        log.info("serving certificate renewed")
+
+    def _hand_over(
+        self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext
+    ) -> None:
         self.refresh()
+        connection.context = self._newest
 
-    def refresh(self) -> bool:
-        """Loads the files if they have changed; new connections get the new certificate."""
-        stats = (self._cert.stat(), self._key.stat())
-        seen = tuple(value for stat in stats for value in (stat.st_mtime_ns, stat.st_ino))
-        if seen == self._seen:
-            return False
-        self.context.load_cert_chain(self._cert, self._key)
-        self._seen = seen
-        return True
+    def _make(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_TICKET
+        context.num_tickets = 0
+        # A websocket upgrade needs HTTP/1.1.
+        context.set_alpn_protocols(["http/1.1"])
+        if self._client_ca:
+            context.load_verify_locations(cadata=self._client_ca.decode("ascii"))
+            context.verify_mode = ssl.CERT_OPTIONAL
+        load_pair(context, self._shown.cert, self._shown.key)
+        return context
 
 
 class HttpServer:
@@ -92,11 +126,5 @@ class HttpServer:
             done, _ = await asyncio.wait([waiting], timeout=_TLS_CHECK_S)
             if done:
                 return
-            self._refresh_tls()
-
-    def _refresh_tls(self) -> None:
-        try:
-            if self._tls.refresh():
-                log.info("serving certificate renewed")
-        except (OSError, ssl.SSLError) as error:
-            log.warning("the serving certificate can not be read, keeping the old one", error=str(error))
+            # Handshakes do this too; here it is for the metric of a server that nobody calls.
+            self._tls.refresh()

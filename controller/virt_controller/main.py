@@ -5,24 +5,39 @@ from __future__ import annotations
 import json
 import os
 import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from virt_controller.launcher_pod import TemplateConfig
+from virt_controller.uninstall import check_option
 from virt_controller.work import Work
 from virt_core.apis import names
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import follow_log_level
 from virt_core.kube.connect import load_connection
 from virt_core.kube.leader import LeaderElector
-from virt_core.runtime.health import HealthServer
+from virt_core.runtime.clock import SystemClock
+from virt_core.runtime.health import Check, HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
-from virt_core.runtime.settings import click_settings
+from virt_core.runtime.settings import click_settings, duration
 from virt_core.runtime.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from virt_controller.certificates.controller import CertificateController
 
 log = get_logger(__name__)
 
 COMPONENT = "virt-controller"
+
+
+def _lifetime(_context: click.Context, _parameter: click.Parameter, text: str) -> timedelta:
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command(context_settings=click_settings(COMPONENT))
@@ -36,7 +51,24 @@ COMPONENT = "virt-controller"
 @click.option("--renew-deadline", default=10.0, help="Seconds in which the leader must renew its lease.")
 @click.option("--retry-period", default=2.0, help="Seconds between attempts.")
 @click.option("--workers", default=8, help="VMIs that are worked on at once.")
+@click.option(
+    "--certificates",
+    default="off",
+    type=click.Choice(["off", "builtin", "external"]),
+    help="Who makes our certificates: the leader itself (builtin), or somebody else, e.g. cert-manager (external).",
+)
+@click.option("--ca-lifetime", default="8760h", callback=_lifetime, help="How long a CA lives.")
+@click.option("--leaf-lifetime", default="168h", callback=_lifetime, help="How long a certificate lives.")
+@click.option("--default-kubevirt", default="", help="File with the KubeVirt object that is to be there.")
 @click.option("--log-level", default="info", type=click.Choice(list(LEVELS)), help="Least level to log.")
+@click.option(
+    "--check-uninstall",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=check_option,
+    help="Instead of running: say whether VMs or VMIs are left that would be without care, and end.",
+)
 def main(
     *,
     kubeconfig: str | None,
@@ -49,6 +81,10 @@ def main(
     renew_deadline: float,
     retry_period: float,
     workers: int,
+    certificates: str,
+    ca_lifetime: timedelta,
+    leaf_lifetime: timedelta,
+    default_kubevirt: str,
     log_level: str,
 ) -> None:
     """Runs the controllers of the cluster."""
@@ -57,6 +93,11 @@ def main(
     template = TemplateConfig(launcher_image, launcher_pull_policy)
     work = Work(KubeClient(connection, COMPONENT), template, workers, namespace)
     follow_log_level(work.config, "virtController", log_level)
+    made: CertificateController | None = None
+    if certificates == "builtin":
+        made = _make_certificates(work, KubeClient(connection, COMPONENT), namespace, ca_lifetime, leaf_lifetime)
+    if default_kubevirt:
+        work.also("default-kubevirt", work.default_kubevirt(namespace, default_kubevirt).run)
     supervisor = Supervisor(COMPONENT)
     elector: LeaderElector | None = None
     if leader_elect:
@@ -74,11 +115,41 @@ def main(
     leads = elector.is_leader if elector is not None else lambda: True
     health = HealthServer(
         health_listen,
-        # A copy that stands by is ready too: it could take over at any moment.
-        {"caches": lambda: work.ready() if leads() else None},
+        _checks(elector, leads, work, made),
         pages={"/leader": lambda: json.dumps({"apiserver": {"leader": str(leads()).lower()}})},
     )
     supervisor.thread("health", health.run)
     supervisor.thread("leader", elector.run if elector is not None else work.run)
     log.info("started", server=connection.server, leader_elect=leader_elect, launcher_image=launcher_image)
     supervisor.run_and_exit()
+
+
+def _checks(
+    elector: LeaderElector | None, leads: Callable[[], bool], work: Work, made: CertificateController | None
+) -> dict[str, Check]:
+    checks: dict[str, Check] = {
+        # A copy that stands by could take over at any moment; but nothing is ready for users while nobody works.
+        "leader": lambda: None if elector is None or elector.somebody_leads() else "nobody leads yet",
+        "caches": lambda: work.ready() if leads() else None,
+    }
+    if made is not None:
+        checks["certificates"] = lambda: made.ready() if leads() else None
+    return checks
+
+
+def _make_certificates(
+    work: Work, client: KubeClient, namespace: str, ca: timedelta, leaf: timedelta
+) -> CertificateController:
+    # What makes certificates costs 10 MiB: only those pay who need it.
+    from virt_controller.certificates.controller import CertificateController
+    from virt_controller.certificates.model import Policy
+
+    try:
+        policy = Policy(ca, leaf)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    controller = CertificateController(client, namespace, policy, SystemClock())
+    for number, informer in enumerate(controller.informers):
+        work.also(f"certificates-{number}", informer.run)
+    work.also("certificates", controller.run)
+    return controller

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from virt_controller.install import DefaultKubeVirt
 from virt_controller.kubevirt import KubeVirtController
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.node.controller import NODE_INDEX, NodeController, node_indexer
@@ -17,12 +18,17 @@ from virt_controller.replicaset import controller as replicaset
 from virt_controller.replicaset.controller import ReplicaSetController
 from virt_controller.sets.members import CONTROLLER_INDEX, ORPHAN_INDEX, controller_indexer, orphan_indexer
 from virt_controller.vm.actions import revision_owner
+from virt_controller.vm.controller import VOLUME_INDEX as VM_VOLUMES
 from virt_controller.vm.controller import VMController
 from virt_controller.vm.instancetypes import InstancetypeExpander
+from virt_controller.vm.volumes import vm_volumes
 from virt_controller.vmi.controller import OWNER_INDEX, VMIController, owner_indexer
+from virt_controller.vmi.surroundings import VOLUME_INDEX as VMI_VOLUMES
+from virt_controller.vmi.surroundings import vmi_volumes
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
-from virt_core.apis.nodes import Node
+from virt_core.apis.datavolume import DataVolume
+from virt_core.apis.nodes import Namespace, Node
 from virt_core.apis.pods import Pod
 from virt_core.apis.pool import VirtualMachinePool
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet
@@ -37,7 +43,7 @@ from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.typelookup import CachedLookup
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.clock import SystemClock
-from virt_core.runtime.supervisor import Supervisor
+from virt_core.runtime.supervisor import Supervisor, ThreadBody
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -61,23 +67,37 @@ class Work:
         self._clock = SystemClock()
         self._informers: list[Informer[Any]] = []
         self._controllers: list[Controller] = []
+        self._bodies: dict[str, ThreadBody] = {}
         self._recorder = EventRecorder(client, "virt-controller", clock=self._clock)
         self._config = ConfigWatcher(client, namespace)
         self._types = CachedLookup(client)
-        self._vmis = self._watch(VirtualMachineInstance, indexers={NODE_INDEX: node_indexer, **_MEMBERS})
+        self._vmis = self._watch(
+            VirtualMachineInstance, indexers={NODE_INDEX: node_indexer, VMI_VOLUMES: vmi_volumes, **_MEMBERS}
+        )
         self._pods = self._watch(Pod, f"{names.LABEL_APP}={names.APP_LAUNCHER}", {OWNER_INDEX: owner_indexer})
         self._nodes = self._watch(Node)
-        self._vms = self._watch(VirtualMachine, indexers=dict(_MEMBERS))
+        self._vms = self._watch(VirtualMachine, indexers={VM_VOLUMES: vm_volumes, **_MEMBERS})
         self._claims = self._watch(PersistentVolumeClaim)
+        self._data_volumes = self._watch(DataVolume, optional=True)
         self._machines(template)
         self._sets()
         self._configuration()
 
     def _watch(
-        self, cls: type[T], labels: str = "", indexers: dict[str, Callable[[T], list[str]]] | None = None
+        self,
+        cls: type[T],
+        labels: str = "",
+        indexers: dict[str, Callable[[T], list[str]]] | None = None,
+        *,
+        optional: bool = False,
     ) -> Informer[T]:
         informer = Informer(
-            self._client, cls, label_selector=labels, indexers=indexers, transform=without_managed_fields
+            self._client,
+            cls,
+            label_selector=labels,
+            indexers=indexers,
+            transform=without_managed_fields,
+            optional=optional,
         )
         self._informers.append(informer)
         return informer
@@ -104,6 +124,8 @@ class Work:
             template=template,
             vms=self._vms,
             storage=self._claims,
+            data_volumes=self._data_volumes,
+            namespaces=self._watch(Namespace),
             config=self._config.current,
             **common,
         )
@@ -115,6 +137,7 @@ class Work:
             vms=self._vms,
             vmis=self._vmis,
             claims=self._claims,
+            data_volumes=self._data_volumes,
             revisions=revisions,
             expand=InstancetypeExpander(self._client, self._types, self._config.current),
             live_update=lambda: self._config.current().live_update,
@@ -160,9 +183,18 @@ class Work:
         members.use(self._vmis, self._nodes, revisions)
         self._run("pool", queue, members.reconcile, 2)
 
+    def default_kubevirt(self, namespace: str, file: str) -> DefaultKubeVirt:
+        return DefaultKubeVirt(self._client, namespace, file, kubevirts=self._config.informer, clock=self._clock)
+
+    def also(self, name: str, body: ThreadBody) -> None:
+        """More work for the leader; ends with the lead."""
+        self._bodies[name] = body
+
     def run(self, work_stop: threading.Event) -> None:
         """Blocks until the stop; raises when one of its threads dies."""
         inner = Supervisor("leader", grace_s=9.0)
+        for name, body in self._bodies.items():
+            inner.thread(name, body)
         for number, informer in enumerate(self._informers):
             inner.thread(f"informer-{number}", informer.run)
         inner.thread("config", self._config.run)

@@ -11,6 +11,8 @@ from virt_protos.launcher.v1 import launcher_pb2 as pb
 MAX_ROWS = 256
 MAX_DISKS = 16
 MAX_PICTURE = 8 << 20
+#: Certificates and measurements are a few kilobytes.
+MAX_BLOB = 64 << 10
 _PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -19,6 +21,17 @@ def picture(image: bytes) -> bytes:
     if not image.startswith(_PNG) or len(image) > MAX_PICTURE:
         raise internal("the launcher's picture of the screen is not a PNG")
     return image
+
+
+def sev_info(found: pb.GetSevInfoResponse) -> pb.GetSevInfoResponse:
+    return pb.GetSevInfoResponse(pdh=clip(found.pdh, MAX_BLOB), cert_chain=clip(found.cert_chain, MAX_BLOB))
+
+
+def measurement(found: pb.GetLaunchMeasurementResponse) -> pb.GetLaunchMeasurementResponse:
+    cut = pb.GetLaunchMeasurementResponse()
+    cut.CopyFrom(found)
+    cut.measurement, cut.loader_sha = clip(found.measurement, MAX_BLOB), clip(found.loader_sha, MAX_WORD)
+    return cut
 
 
 def users(found: Sequence[pb.GuestUser]) -> list[pb.GuestUser]:

@@ -28,12 +28,13 @@ from virt_core.kube.writes import OwnWrites, write_difference
 from virt_core.rpc.status import RpcFailure, failure_of
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
-from virt_handler import status
+from virt_handler import ownership, status
 from virt_handler.attachment import Attachments
 from virt_handler.domains import grace_seconds
 from virt_handler.launchers import is_fatal
 from virt_handler.network import NetworkWiring, queues, wanted_interfaces
 from virt_handler.node.capabilities import NodeCapabilities
+from virt_handler.node.devices.units import Host
 from virt_handler.records import GhostRecord, RecordStore
 from virt_handler.sessions import Session, Sessions
 from virt_handler.steps import ACTIVE_PHASES, SYNC_DEADLINE_S, next_step
@@ -64,6 +65,7 @@ class Parts:
     attachments: Attachments
     network: NetworkWiring
     capabilities: NodeCapabilities
+    host: Host
     config: Callable[[], ClusterConfig] = ClusterConfig
 
 
@@ -127,6 +129,8 @@ class HandlerController:
         """One step for one session; seconds until the next look, if one is needed."""
         if vmi is not None and vmi.metadata.uid != session.vmi_uid:
             vmi = None
+        if vmi is not None:
+            session.vsock_cid = vmi.status.vsock_cid or 0
         prepared = self._p.attachments.observe(session, vmi)
         view = session.view(self._p.attachments.pod_exists(session))
         now = self._p.clock.now()
@@ -143,7 +147,7 @@ class HandlerController:
     def _report(self, session: Session, vmi: VirtualMachineInstance, view: View, step: Step) -> float | None:
         """Writes what changed. Seconds to wait if that must not be told yet."""
         now = self._p.clock.now()
-        wanted = status.reported(vmi, view, step, now)
+        wanted = status.reported(vmi, view, step, now, self._p.config().supported_agent_versions)
         if wanted is vmi:
             return None
         if not status.is_urgent(vmi, wanted):
@@ -186,6 +190,13 @@ class HandlerController:
             return
         version = session.version()
         session.sync_started()
+        try:
+            launcher, blocks = session.launcher, ownership.block_volumes(vmi)
+            ownership.hand_over(launcher.pid, launcher.pidfd, self._p.host, volumes=blocks)
+        except OSError as error:
+            session.sync_failed(ownership.explain(error), fatal=False)
+            self._p.queue.add(session.key)
+            return
         future = session.launcher.sync(encode_object(vmi), self._options(session, vmi), SYNC_DEADLINE_S + _SYNC_SLACK_S)
         future.add_done_callback(lambda done: self._synced(session, version, done))
 

@@ -106,7 +106,7 @@ def vsock(session: Session, cid: int, port: int, tls: ssl.SSLContext | None) -> 
     if not _FIRST_GUEST_CID <= cid < _MAX_CID:
         raise invalid_argument(f"{cid} is not the vsock address of a guest")
     try:
-        sock = socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
+        sock = _vsock_socket()
     except OSError as error:
         raise failed_precondition("this node has no vsock") from error
     try:
@@ -116,6 +116,10 @@ def vsock(session: Session, cid: int, port: int, tls: ssl.SSLContext | None) -> 
     except OSError as error:
         sock.close()
         raise _no_vsock(session, port, error) from error
+
+
+def _vsock_socket() -> socket.socket:
+    return socket.socket(socket.AF_VSOCK, socket.SOCK_STREAM)
 
 
 def _no_vsock(session: Session, port: int, error: OSError) -> RpcFailure:

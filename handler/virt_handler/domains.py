@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_handler.limits import MAX_ADDRESSES, MAX_INTERFACES, MAX_WORD, clip
+from virt_handler.limits import MAX_ADDRESSES, MAX_COMMANDS, MAX_INTERFACES, MAX_WORD, clip
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 ALIVE = frozenset(
@@ -71,6 +71,8 @@ def bounded(domain: pb.Domain) -> pb.Domain:
     copy.message = clip(copy.message)
     copy.reason = clip(copy.reason, MAX_WORD)
     copy.agent_version = clip(copy.agent_version, MAX_WORD)
+    del copy.agent_commands[MAX_COMMANDS:]
+    copy.agent_commands[:] = [clip(command, MAX_WORD) for command in copy.agent_commands]
     return copy
 
 

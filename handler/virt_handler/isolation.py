@@ -5,9 +5,11 @@ A process can neither choose nor hide its cgroup, so this is the identity that w
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,23 +20,47 @@ _POD = re.compile(r"(?:^|[/-])pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{
 _MAX_CGROUP_FILE = 64 * 1024
 
 
-def pod_of_cgroups(text: str) -> str | None:
+def pod_of_cgroups(text: str, own: str = "") -> str | None:
     """The Pod UID in the content of /proc/PID/cgroup.
 
     The outermost match counts: a Pod with a writable cgroup could make a child named after another Pod, never a parent.
+    What the process has in common with our own cgroup does not count: where the whole node runs in a Pod of another
+    cluster, that Pod is in everybody's path.
     """
-    for line in text.splitlines():
-        path = line.split(":", 2)[-1]
-        if match := _POD.search(path):
+    ours = dict(_hierarchies(own))
+    for hierarchy, path in _hierarchies(text):
+        if match := _POD.search(_below(path, ours.get(hierarchy, ""))):
             return match.group(1).replace("_", "-")
     return None
+
+
+def _hierarchies(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        yield controllers, path
+
+
+def _below(path: str, own: str) -> str:
+    """The part of a path after the directories that it shares with our own."""
+    theirs, ours = path.split("/"), own.split("/")
+    shared = next((i for i, (a, b) in enumerate(zip(theirs, ours)) if a != b), min(len(theirs), len(ours)))
+    return "/" + "/".join(theirs[shared:])
+
+
+@functools.cache
+def _own_cgroups(proc: str) -> str:
+    try:
+        return Path(proc, "self/cgroup").read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def pod_of(pid: int, proc: str = "/proc") -> str | None:
     """The UID of the Pod that a process belongs to; None for a process of the node, or one that has ended."""
     try:
         with open(f"{proc}/{pid}/cgroup") as file:
-            return pod_of_cgroups(file.read(_MAX_CGROUP_FILE))
+            return pod_of_cgroups(file.read(_MAX_CGROUP_FILE), _own_cgroups(proc))
     except (FileNotFoundError, ProcessLookupError):
         return None
 
@@ -80,24 +106,41 @@ def open_netns(pod_uid: str, proc: str = "/proc") -> PodNetns:
     raise NoNamespaceError(f"no process of Pod {pod_uid} has a network namespace of its own")
 
 
+@contextmanager
+def open_root(pid: int, proc: str = "/proc") -> Iterator[int | None]:
+    """The root directory of a process (O_PATH); None if it shares our mounts, or has ended.
+
+    Whoever shares our mounts (a runtime's monitor, a process of the node) would show us the node's own files.
+    """
+    try:
+        root = os.open(f"{proc}/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except (FileNotFoundError, ProcessLookupError):
+        yield None
+        return
+    try:
+        yield None if _mounts(pid, proc) in (None, _mounts("self", proc)) else root
+    finally:
+        os.close(root)
+
+
 def read_file(pod_uid: str, path: str, limit: int, proc: str = "/proc") -> bytes:
-    """A small file as a Pod's process sees it. Opened beneath that process's root: it may have put links there."""
-    own = os.stat(f"{proc}/self/ns/mnt").st_ino
+    """A small file as a Pod's process sees it. Opened beneath that process's root: it may have put links there.
+
+    The first process may be the Pod's empty sandbox, which need not have the file.
+    """
+    missing: FileNotFoundError | None = None
     for pid in pod_pids(pod_uid, proc):
-        try:
-            root = os.open(f"{proc}/{pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        try:
-            # A process that shares our mounts (the runtime's monitor) would show us the node's file.
-            if _mounts(pid, proc) not in (None, own) and pod_of(pid, proc) == pod_uid:
+        with open_root(pid, proc) as root:
+            if root is None or pod_of(pid, proc) != pod_uid:
+                continue
+            try:
                 return read_beneath(root, path, limit)
-        finally:
-            os.close(root)
-    raise NoNamespaceError(f"no process of Pod {pod_uid} has a root of its own")
+            except FileNotFoundError as error:
+                missing = error
+    raise missing or NoNamespaceError(f"no process of Pod {pod_uid} has a root of its own")
 
 
-def _mounts(pid: int, proc: str) -> int | None:
+def _mounts(pid: int | str, proc: str) -> int | None:
     try:
         return os.stat(f"{proc}/{pid}/ns/mnt").st_ino
     except (FileNotFoundError, ProcessLookupError):

@@ -114,6 +114,18 @@ class Launcher:
         answer: pb.GetFilesystemsResponse = self._call(self._stub.GetFilesystems, pb.GetFilesystemsRequest())
         return list(answer.filesystems)
 
+    def get_sev_info(self) -> pb.GetSevInfoResponse:
+        answer: pb.GetSevInfoResponse = self._call(self._stub.GetSevInfo, pb.GetSevInfoRequest())
+        return answer
+
+    def get_launch_measurement(self) -> pb.GetLaunchMeasurementResponse:
+        request = pb.GetLaunchMeasurementRequest()
+        answer: pb.GetLaunchMeasurementResponse = self._call(self._stub.GetLaunchMeasurement, request)
+        return answer
+
+    def inject_launch_secret(self, header: str, secret: str) -> None:
+        self._call(self._stub.InjectLaunchSecret, pb.InjectLaunchSecretRequest(header=header, secret=secret))
+
     def shutdown(self) -> None:
         self._call(self._stub.Shutdown, pb.ShutdownRequest())
 

@@ -10,6 +10,8 @@ from virt_core.runtime.clock import Clock
 #: A domain message with ten interfaces is below 4 KiB.
 MAX_NOTIFY_BYTES = 256 * 1024
 MAX_INTERFACES = 64
+#: What a guest agent can do; there are some fifty commands.
+MAX_COMMANDS = 128
 MAX_GUEST_ONLY_INTERFACES = 10
 MAX_ADDRESSES = 32
 MAX_WORD = 253

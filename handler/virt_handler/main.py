@@ -17,18 +17,20 @@ from virt_core.kube.controller import Controller, Synced
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
-from virt_core.rpc.tls import TlsFiles
 from virt_core.runtime.clock import SystemClock
 from virt_core.runtime.health import HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
-from virt_handler import node_service
 from virt_handler.attachment import Attachments
 from virt_handler.controller import HandlerController, Parts
 from virt_handler.network import NetworkWiring
 from virt_handler.node.capabilities import NodeCapabilities
+from virt_handler.node.devices.manager import DeviceManager
+from virt_handler.node.devices.units import Host
 from virt_handler.node.heartbeat import Heartbeat
+from virt_handler.node_server import NodeServer, certificates
+from virt_handler.node_service import NodeServicer
 from virt_handler.podfiles import PodFiles
 from virt_handler.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.sessions import Session, Sessions
@@ -61,8 +63,9 @@ class Handler:
         self.recorder = EventRecorder(client, COMPONENT, node_name, clock=self.clock)
         self.sessions = Sessions()
         self.files = PodFiles(pods_dir)
+        self.host = Host()
         self.watcher = Watcher()
-        self.capabilities = NodeCapabilities(node_info_dir)
+        self.capabilities = NodeCapabilities(node_info_dir, kvm_device=self.host.path("/dev/kvm"))
         self.config = ConfigWatcher(client, namespace)
         self.attachments = Attachments(self.files, self.watcher, self.queue, self.tell)
         self._state = Path(state_dir)
@@ -89,9 +92,19 @@ class Handler:
                 attachments=self.attachments,
                 network=wiring,
                 capabilities=self.capabilities,
+                host=self.host,
                 config=self.config.current,
             )
         )
+
+    def devices(self, directory: str) -> DeviceManager | None:
+        """The device plugins, where there is a kubelet to take them. Elsewhere the node offers its devices itself."""
+        if not directory or not os.path.isdir(directory):
+            log.info("no device plugins: there is no such directory of a kubelet", directory=directory)
+            return None
+        manager = DeviceManager(directory, self.config.current, self.clock, self.host)
+        self.config.on_change(lambda _config: manager.wake())
+        return manager
 
     def close(self) -> None:
         """Lets go of the launchers; they and their guests go on."""
@@ -113,7 +126,12 @@ class Handler:
 @click.option("--listen", default="0.0.0.0:8186", help="Address of the node service for virt-api.")
 @click.option("--advertise", default="", help="Address under which virt-api reaches it, if it is another one.")
 @click.option("--tls-dir", required=True, help="Directory with tls.crt, tls.key and ca.crt of the node service.")
-@click.option("--pods-dir", default="/var/lib/kubelet/pods", help="Where the node keeps the volumes of its Pods.")
+@click.option("--tls-secret", default="", help="Secret that is watched and written to --tls-dir.")
+@click.option("--kubelet-root", default="/var/lib/kubelet", help="The kubelet's own directory.")
+@click.option(
+    "--pods-dir", help="Where the node keeps the volumes of its Pods; by default `pods` in the kubelet's root."
+)
+@click.option("--device-plugin-dir", help="Where the kubelet takes device plugins; by default in its root, empty: off.")
 @click.option("--node-info-dir", default="/var/lib/virtpod/node-info", help="What the node's probe found out.")
 @click.option("--state-dir", default="/var/lib/virtpod/handler", help="Where this program keeps its records.")
 @click.option("--health-listen", default="127.0.0.1:8183", help="Address of /healthz, /readyz and /metrics.")
@@ -127,7 +145,10 @@ def main(
     listen: str,
     advertise: str,
     tls_dir: str,
-    pods_dir: str,
+    tls_secret: str,
+    kubelet_root: str,
+    pods_dir: str | None,
+    device_plugin_dir: str | None,
     node_info_dir: str,
     state_dir: str,
     health_listen: str,
@@ -139,15 +160,35 @@ def main(
     # Launchers run as another user and must reach the sockets that we make for them; every file of ours names its mode.
     os.umask(0)
     client = KubeClient(load_connection(kubeconfig), COMPONENT)
+    pods_dir = pods_dir or os.path.join(kubelet_root, "pods")
     handler = Handler(client, node_name, pods_dir, node_info_dir, state_dir, namespace=namespace)
     follow_log_level(handler.config, "virtHandler", log_level, node_name)
     controller = handler.controller(netsetup_command)
-    tls = TlsFiles(tls_dir)
-    servicer = node_service.NodeServicer(node_name, handler.sessions, handler.files, tls=tls)
-    server = node_service.serve(listen, tls, servicer)
-    health = HealthServer(health_listen, {"vmis": lambda: handler.vmis.has_synced() or "waiting for the first list"})
+    server = NodeServer(
+        listen,
+        certificates(client, namespace, tls_dir, tls_secret),
+        lambda tls: NodeServicer(node_name, handler.sessions, handler.files, tls=tls),
+        names.tls_name_api(namespace),
+    )
+    health = HealthServer(
+        health_listen,
+        {
+            "vmis": lambda: handler.vmis.has_synced() or "waiting for the first list",
+            "node service": server.ready,
+        },
+    )
+    if device_plugin_dir is None:
+        device_plugin_dir = os.path.join(kubelet_root, "device-plugins")
+    devices = handler.devices(device_plugin_dir)
     heartbeat = Heartbeat(
-        client, node_name, advertise or listen, handler.capabilities, handler.clock, handler.config.current
+        client,
+        node_name,
+        advertise or listen,
+        handler.capabilities,
+        handler.clock,
+        handler.config.current,
+        kubelet_root=kubelet_root,
+        ready=devices.ready if devices is not None else lambda: True,
     )
     controller.restore()
     supervisor = Supervisor(COMPONENT)
@@ -157,7 +198,12 @@ def main(
     supervisor.thread("events", handler.recorder.run)
     supervisor.thread("watcher", handler.watcher.run)
     supervisor.thread("node-service", server.run)
+    if server.certificates.secret is not None:
+        supervisor.thread("certificate", server.certificates.secret.run)
     supervisor.thread("heartbeat", heartbeat.run)
+    if devices is not None:
+        devices.readiness_changed = heartbeat.nudge
+        supervisor.thread("devices", devices.run)
     synced: list[Synced] = [handler.vmis, handler.config]
     supervisor.thread("controller", Controller("vmi", handler.queue, controller.reconcile, WORKERS, synced).run)
     supervisor.on_stop(handler.close)

@@ -40,7 +40,21 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
         return names.REASON_VIRTIOFS_NOT_MIGRATABLE, "the guest shares a filesystem with its Pod"
     if domain.cpu is not None and domain.cpu.model == "host-passthrough":
         return names.REASON_CPU_NOT_MIGRATABLE, "the guest sees its node's own processor"
+    if tied := _tied_disk(vmi):
+        return names.REASON_DISKS_NOT_MIGRATABLE, f"only one node at a time reaches the disk {tied}"
     return None
+
+
+def _tied_disk(vmi: VirtualMachineInstance) -> str:
+    """A volume that another node can not have at the same time; empty when there is none."""
+    claims = {status.name: status.persistent_volume_claim_info for status in vmi.status.volume_status}
+    for volume in vmi.spec.volumes:
+        claim = claims.get(volume.name)
+        if volume.host_disk is not None and not volume.host_disk.shared:
+            return volume.name
+        if claim is not None and volume.ephemeral is None and "ReadWriteMany" not in claim.access_modes:
+            return volume.name
+    return ""
 
 
 def method(vmi: VirtualMachineInstance) -> str:

@@ -14,7 +14,7 @@ from virt_core import __version__
 from virt_core.apis import names
 from virt_core.rpc.handshake import negotiate
 from virt_core.rpc.server import RpcServer, serve_tcp
-from virt_core.rpc.status import failed_precondition, not_found
+from virt_core.rpc.status import failed_precondition, invalid_argument, not_found
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_core.runtime.logs import get_logger
 from virt_handler import answers, dial, isolation, streams
@@ -77,6 +77,9 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         if opening.kind == pb.STREAM_KIND_UDP:
             return dial.udp(session, opening.port)
         if opening.kind == pb.STREAM_KIND_VSOCK:
+            # The address is the one that this node knows of: a caller must not reach another guest by it.
+            if opening.cid != session.vsock_cid:
+                raise invalid_argument(f"{opening.cid} is not the vsock address of VMI {session.key}")
             return dial.vsock(session, opening.cid, opening.port, self._guest_tls() if opening.tls else None)
         name = streams.SOCKETS.get(opening.kind) or f"{names.SOCKET_USBREDIR_PREFIX}{line.slot}"
         return dial.device(self._files, session, name, self._pod_of)
@@ -122,33 +125,52 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         found = self._launcher(request.vmi).get_filesystems()
         return pb.GetFilesystemsResponse(filesystems=answers.filesystems(found))
 
+    def GetSevInfo(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> launcher_pb2.GetSevInfoResponse:
+        """About the processor, so also before the guest runs: its owner needs it to set up the session."""
+        return answers.sev_info(self._launcher(request.vmi, runs=False).get_sev_info())
+
+    def GetLaunchMeasurement(
+        self, request: pb.VMIRequest, _context: grpc.ServicerContext
+    ) -> launcher_pb2.GetLaunchMeasurementResponse:
+        return answers.measurement(self._launcher(request.vmi).get_launch_measurement())
+
+    def InjectLaunchSecret(
+        self, request: pb.InjectLaunchSecretRequest, _context: grpc.ServicerContext
+    ) -> pb.VMIResponse:
+        self._launcher(request.vmi).inject_launch_secret(request.header, request.secret)
+        return pb.VMIResponse()
+
     def _command(self, request: pb.VMIRequest, command: Callable[[Launcher], None]) -> pb.VMIResponse:
         command(self._launcher(request.vmi))
         return pb.VMIResponse()
 
-    def _launcher(self, ref: pb.VMIRef) -> Launcher:
-        launcher = self._running(ref).launcher
+    def _launcher(self, ref: pb.VMIRef, *, runs: bool = True) -> Launcher:
+        launcher = (self._running(ref) if runs else self._session(ref)).launcher
         if launcher is None:
             raise failed_precondition(f"VMI {ref.namespace}/{ref.name} has no launcher")
         return launcher
 
-    def _running(self, ref: pb.VMIRef) -> Session:
+    def _session(self, ref: pb.VMIRef) -> Session:
         """The UID decides: a VMI of the same name that was made anew is another one."""
         session = self._sessions.get(ref.uid)
         if session is None or session.key != f"{ref.namespace}/{ref.name}":
             raise not_found(f"VMI {ref.namespace}/{ref.name} with UID {ref.uid} is not on node {self._node_name}")
+        return session
+
+    def _running(self, ref: pb.VMIRef) -> Session:
+        session = self._session(ref)
         if not session.runs():
             raise failed_precondition(f"VMI {ref.namespace}/{ref.name} does not run")
         return session
 
 
-def serve(address: str, tls: TlsFiles, servicer: NodeServicer) -> RpcServer:
+def serve(address: str, tls: TlsFiles, servicer: NodeServicer, api_name: str = names.TLS_NAME_API) -> RpcServer:
     """Only virt-api may call: its certificate carries its role."""
     return serve_tcp(
         address,
         [lambda server: node_pb2_grpc.add_NodeServicer_to_server(servicer, server)],
         tls,
         workers=_WORKERS,
-        guard=lambda context: require_peer_name(context, names.TLS_NAME_API),
+        guard=lambda context: require_peer_name(context, api_name),
         name="node-rpc",
     )

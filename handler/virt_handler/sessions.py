@@ -39,6 +39,8 @@ class Session:
         self.notify: Any = None
         self.refused = ""
         self.stale = False
+        #: The guest's vsock address; 0: it has none.
+        self.vsock_cid = 0
         self._clock = clock
         self._since = clock.now()
         self._gone = False

@@ -5,6 +5,7 @@ One patch a transition: phase, times, conditions, interfaces and handoffs go tog
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ from virt_core.kube.vmistatus import (
     without_condition,
 )
 from virt_handler import interfaces, migratable
+from virt_handler.agents import unsupported
 from virt_handler.domains import End, is_alive
 from virt_handler.pulse import DOUBT_AFTER_S, LOST_AFTER_S, Verdict
 from virt_handler.steps import is_final
@@ -52,15 +54,20 @@ _PAUSE_REASONS = {
 }
 
 
-def reported(vmi: VirtualMachineInstance, view: View, step: Step, now: datetime) -> VirtualMachineInstance:
-    """The VMI as it should stand. An ended VMI stays as it is: nothing comes after the end."""
+def reported(
+    vmi: VirtualMachineInstance, view: View, step: Step, now: datetime, agents: Sequence[str] = ()
+) -> VirtualMachineInstance:
+    """The VMI as it should stand. An ended VMI stays as it is: nothing comes after the end.
+
+    `agents` are patterns of the versions of guest agents that the cluster supports.
+    """
     if is_final(vmi) or step.hold:
         return vmi
     status = vmi.status
     if step.end is not None:
         status = _ended(_stamped(status, view), step.end, now)
     elif view.domain is not None and is_alive(view.domain):
-        status = _running(vmi, view, view.domain, now)
+        status = _running(vmi, view, view.domain, now, agents)
     elif status.phase == names.PHASE_SCHEDULED:
         status = _starting(status, view, step, now)
     return vmi if status == vmi.status else replace(vmi, status=status)
@@ -75,7 +82,8 @@ def _stamped(status: Status, view: View) -> Status:
 
 
 def _ended(status: Status, end: End, now: datetime) -> Status:
-    status = without_condition(status, names.CONDITION_PAUSED, names.CONDITION_AGENT_CONNECTED)
+    agent = (names.CONDITION_AGENT_CONNECTED, names.CONDITION_AGENT_VERSION_NOT_SUPPORTED)
+    status = without_condition(status, names.CONDITION_PAUSED, *agent)
     if end.failed:
         return with_failure(status, end.reason, end.message, now)
     status = without_condition(status, names.CONDITION_SYNCHRONIZED)
@@ -97,7 +105,9 @@ def _starting(status: Status, view: View, step: Step, now: datetime) -> Status:
     return with_condition(status, names.CONDITION_SYNCHRONIZED, names.FALSE, reason, message, now=now)
 
 
-def _running(vmi: VirtualMachineInstance, view: View, domain: pb.Domain, now: datetime) -> Status:
+def _running(
+    vmi: VirtualMachineInstance, view: View, domain: pb.Domain, now: datetime, agents: Sequence[str]
+) -> Status:
     first = vmi.status.phase != names.PHASE_RUNNING
     status = with_phase(_stamped(vmi.status, view), names.PHASE_RUNNING, now)
     if first:
@@ -105,7 +115,7 @@ def _running(vmi: VirtualMachineInstance, view: View, domain: pb.Domain, now: da
     status = _synchronized(status, view, now)
     status = _paused(status, domain, first, now)
     if agent_settled(view, domain, now):
-        status = _agent(status, domain, now)
+        status = _agent(status, domain, now, unsupported(vmi, domain, agents))
     elif domain.agent_connected:
         domain = _without_agent(domain)
     status = migratable.with_conditions(vmi, status, now)
@@ -175,10 +185,16 @@ def _paused(status: Status, domain: pb.Domain, first: bool, now: datetime) -> St
     return without_condition(status, names.CONDITION_PAUSED)
 
 
-def _agent(status: Status, domain: pb.Domain, now: datetime) -> Status:
+def _agent(status: Status, domain: pb.Domain, now: datetime, lacks: str) -> Status:
+    unsupported_agent = names.CONDITION_AGENT_VERSION_NOT_SUPPORTED
     if not domain.agent_connected:
-        return replace(without_condition(status, names.CONDITION_AGENT_CONNECTED), guest_os_info=None)
+        status = without_condition(status, names.CONDITION_AGENT_CONNECTED, unsupported_agent)
+        return replace(status, guest_os_info=None)
     status = with_condition(status, names.CONDITION_AGENT_CONNECTED, names.TRUE, now=now)
+    if lacks:
+        status = with_condition(status, unsupported_agent, names.TRUE, "AgentNotSupported", lacks, now=now)
+    else:
+        status = without_condition(status, unsupported_agent)
     info = VirtualMachineInstanceGuestOSInfo(
         **{field.name: getattr(domain.os_info, field.name) for field in domain.os_info.DESCRIPTOR.fields}
     )

@@ -20,7 +20,13 @@ from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError,
 from virt_launcher.hypervisor.ports import State
 from virt_launcher.manager import DomainManager, SyncOptions
 from virt_launcher.settings import Settings
-from virt_launcher.wire import domain_message, filesystem_message, guest_info_message, user_message
+from virt_launcher.wire import (
+    domain_message,
+    filesystem_message,
+    guest_info_message,
+    measurement_message,
+    user_message,
+)
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherServicer, add_LauncherServicer_to_server
 
@@ -159,6 +165,23 @@ class LauncherService(LauncherServicer):
         with translated():
             found = self._controls.filesystems()
         return pb.GetFilesystemsResponse(filesystems=[filesystem_message(filesystem) for filesystem in found])
+
+    def GetSevInfo(self, request: pb.GetSevInfoRequest, context: grpc.ServicerContext) -> pb.GetSevInfoResponse:
+        with translated():
+            found = self._manager.attestation.info()
+        return pb.GetSevInfoResponse(pdh=found.pdh, cert_chain=found.cert_chain)
+
+    def GetLaunchMeasurement(
+        self, request: pb.GetLaunchMeasurementRequest, context: grpc.ServicerContext
+    ) -> pb.GetLaunchMeasurementResponse:
+        with translated():
+            return measurement_message(*self._manager.attestation.measurement())
+
+    def InjectLaunchSecret(
+        self, request: pb.InjectLaunchSecretRequest, context: grpc.ServicerContext
+    ) -> pb.InjectLaunchSecretResponse:
+        self._command(lambda: self._manager.attestation.inject(request.header, request.secret))
+        return pb.InjectLaunchSecretResponse()
 
     def _command(self, command: Callable[[], None]) -> None:
         with translated():

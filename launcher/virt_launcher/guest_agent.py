@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from virt_core.runtime.logs import get_logger
 from virt_launcher.errors import LauncherError
-from virt_launcher.hypervisor.ports import Hypervisor
+from virt_launcher.hypervisor.ports import AgentInfo, Hypervisor
 from virt_launcher.state import AgentView
 
 log = get_logger(__name__)
@@ -64,23 +64,23 @@ class GuestAgent:
     def poll(self) -> None:
         """Asks once. News are passed on."""
         try:
-            report, version = self._hypervisor.agent_report(), self._version()
+            report, about = self._hypervisor.agent_report(), self._about()
         except LauncherError as error:
             log.debug("the guest agent does not answer", error=str(error))
-            report, version = self.view.report, self.view.version
+            report, about = self.view.report, self.view.about
         with self._wake:
             if not self._connected:
                 return
-            news = AgentView(connected=True, report=report, version=version)
+            news = AgentView(connected=True, report=report, about=about)
             changed, self._view = news != self._view, news
         if changed:
             for listener in self._listeners:
                 listener()
 
-    def _version(self) -> str:
-        if self.view.version:
-            return self.view.version
-        return self._hypervisor.agent_version()
+    def _about(self) -> AgentInfo:
+        """Does not change while it is connected."""
+        known = self.view.about
+        return known if known.version else self._hypervisor.agent_info()
 
     def _sleep(self, seconds: float, stop: threading.Event) -> None:
         """Ends early when the agent goes away."""

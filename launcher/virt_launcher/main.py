@@ -20,6 +20,10 @@ def main(argv: Sequence[str] | None = None) -> None:
     from virt_launcher.app import App
     from virt_launcher.probe import Probe
 
+    if settings.node_probe is not None:
+        from virt_launcher.probe_user import become_launcher
+
+        become_launcher()
     supervisor = Supervisor("virt-launcher", grace_s=5.0)
     children = Children()
     children.adopt_orphans()

@@ -17,10 +17,12 @@ from dataclasses import dataclass, field, replace
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
+from virt_launcher.attestation import Attestation
 from virt_launcher.controls import Controls
 from virt_launcher.convert.context import Attachment, Context, Smbios
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.interfaces import link_changes
+from virt_launcher.disks.held import check_held
 from virt_launcher.disks.prepare import DiskPreparer, Prepared
 from virt_launcher.domain.domain import from_xml, to_xml
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError, WrongStateError
@@ -68,6 +70,7 @@ class DomainManager:
         self._kvm = kvm
         self._modify = threading.Lock()
         self.controls = Controls(hypervisor, self._modifying, self._require)
+        self.attestation = Attestation(hypervisor, self._modifying, self._require)
         self.handoffs: dict[str, int] = {}
 
     def view(self) -> MachineView:
@@ -163,11 +166,22 @@ class DomainManager:
         try:
             prepared.finish()
             self._hypervisor.start(paused=vmi.spec.start_strategy == "Paused")
+            self._check_disks(prepared)
         except LauncherError as error:
             self._forget_failed_start()
             raise self._explain(error) from error
         self.stamp("guest-started")
         self._monitor.machine_started()
+
+    def _check_disks(self, prepared: Prepared) -> None:
+        """Ends a machine that holds a disk which is not the one that was checked."""
+        if not (identities := prepared.identities()):
+            return
+        try:
+            check_held(self._monitor.read_pid(), identities)
+        except LauncherError:
+            self._hypervisor.destroy()
+            raise
 
     def _context(self, vmi: VirtualMachineInstance, options: SyncOptions, prepared: Prepared) -> Context:
         kvm = self._kvm()
@@ -183,6 +197,7 @@ class DomainManager:
             attachments=options.attachments,
             smbios=options.smbios,
             memballoon_stats_period_s=options.memballoon_stats_period_s,
+            vhost_vsock=(self._settings.paths.devices / "vhost-vsock").exists(),
         )
 
     def _update(self, vmi: VirtualMachineInstance) -> None:

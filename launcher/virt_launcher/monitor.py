@@ -43,7 +43,7 @@ class Monitor:
         self._on_end = handler
 
     def machine_started(self) -> None:
-        self.qemu_pid = self._read_pid()
+        self.qemu_pid = self.read_pid()
         self._mark("started")
 
     def machine_ended(self) -> None:
@@ -97,7 +97,8 @@ class Monitor:
         if self._on_end is not None:
             self._on_end()
 
-    def _read_pid(self) -> int | None:
+    def read_pid(self) -> int | None:
+        """QEMU's process, as libvirt wrote it down."""
         path = self._settings.paths.qemu_pid_file(self._settings.domain_name)
         try:
             return int(path.read_text())

@@ -29,6 +29,8 @@ log = get_logger(__name__)
 
 _FILE = "probe.json"
 _EMULATORS = "/usr/bin/qemu-system-*"
+#: Goes up when the probe writes something that it did not write before.
+_CONTENTS = 2
 
 
 class Probe:
@@ -77,6 +79,7 @@ class Probe:
         files = {f"capabilities/{p.name}": p.read_bytes() for p in sorted(paths.capability_cache.glob("*.xml"))}
         files["host-capabilities.xml"] = answers.capabilities.encode()
         files["domcapabilities.xml"] = answers.domain_capabilities.encode()
+        files["supported-features.xml"] = answers.features.encode()
         summary = {"qemu": answers.qemu, "libvirt": answers.libvirt, "kernel": platform.release()}
         files[_FILE] = json.dumps({**summary, "virtType": kind, "fingerprint": facts}, indent=1).encode()
         self._write(files)
@@ -97,6 +100,7 @@ def fingerprint(daemon: str) -> dict[str, Any]:
     """Everything that makes libvirt's cache stale when it changes."""
     binaries = [daemon, *sorted(glob.glob(_EMULATORS))]
     return {
+        "contents": _CONTENTS,
         "binaries": {path: int(os.stat(path).st_ctime) for path in binaries},
         "kernel": platform.version(),
         "kvm": kvm_usable(),

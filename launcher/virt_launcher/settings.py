@@ -22,6 +22,8 @@ class Paths:
     libvirt: Path = Path("/var/run/libvirt")
     images: Path = Path("/var/run/kubevirt-image-volume")
     kernel_boot: Path = Path("/var/run/kubevirt-kernel-boot")
+    devices: Path = Path("/dev")
+    service_account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
     termination_log: Path = Path("/dev/termination-log")
 
     @property
@@ -71,6 +73,18 @@ class Paths:
 
     def secret(self, name: str) -> Path:
         return self.private / "secret" / name
+
+    def disk_directory(self, volume: str) -> Path:
+        """Where the claim or host directory of a volume is mounted."""
+        return self.private / "vmi-disks" / volume
+
+    def file_volume(self, volume: str) -> Path:
+        """Where the files of a ConfigMap, Secret or downward API volume are mounted."""
+        return self.private / "file-volumes" / volume
+
+    @property
+    def file_disks(self) -> Path:
+        return self.ephemeral / "file-disks"
 
     def qemu_pid_file(self, domain_name: str) -> Path:
         return self.libvirt / "libvirt/qemu/run" / f"{domain_name}.pid"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from virt_launcher.convert.consoles import AGENT_CHANNEL
 from virt_launcher.domain.domain import Domain
-from virt_launcher.hypervisor.ports import ALIVE, AgentInterface, AgentReport, Facts, State
+from virt_launcher.hypervisor.ports import ALIVE, AgentInfo, AgentInterface, AgentReport, Facts, State
 
 _KIB = 1024
 _GOOD_ENDS = frozenset({"Shutdown", "Destroyed", "Migrated", "Saved", "FromSnapshot"})
@@ -32,7 +32,7 @@ class AgentView:
 
     connected: bool = False
     report: AgentReport = field(default_factory=AgentReport)
-    version: str = ""
+    about: AgentInfo = field(default_factory=AgentInfo)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, State
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, Measurement, State
 from virt_launcher.state import InterfaceView, MachineView
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
@@ -33,7 +33,8 @@ def domain_message(view: MachineView) -> pb.Domain:
         disk_targets=dict(view.disk_targets),
         graceful_shutdown_requested=view.graceful_shutdown_requested,
         emulated=view.emulated,
-        agent_version=view.agent.version,
+        agent_version=view.agent.about.version,
+        agent_commands=view.agent.about.commands,
         filesystems_frozen=view.filesystems_frozen,
     )
 
@@ -67,7 +68,7 @@ def guest_info_message(view: MachineView) -> pb.GetGuestInfoResponse:
     report = view.agent.report
     return pb.GetGuestInfoResponse(
         os_info=os_message(report),
-        agent_version=view.agent.version,
+        agent_version=view.agent.about.version,
         hostname=report.hostname,
         interfaces=[interface_message(i) for i in view.interfaces],
         timezone=report.timezone,
@@ -86,4 +87,15 @@ def filesystem_message(filesystem: AgentFilesystem) -> pb.GuestFilesystem:
         used_bytes=filesystem.used_bytes,
         total_bytes=filesystem.total_bytes,
         disks=[pb.GuestFilesystemDisk(serial=serial, bus_type=bus) for serial, bus in filesystem.disks],
+    )
+
+
+def measurement_message(found: Measurement, loader_sha: str) -> pb.GetLaunchMeasurementResponse:
+    return pb.GetLaunchMeasurementResponse(
+        measurement=found.measurement,
+        api_major=found.api_major,
+        api_minor=found.api_minor,
+        build_id=found.build_id,
+        policy=found.policy,
+        loader_sha=loader_sha,
     )

@@ -7,10 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
+from virt_netsetup import cgroups
 from virt_netsetup.model import NetsetupError, Value
 
-CLONE_NEWNET, CLONE_NEWPID = 0x40000000, 0x20000000
-CGROUP_ROOT = Path("/sys/fs/cgroup")
+CLONE_NEWNET, CLONE_NEWPID, CLONE_NEWCGROUP = 0x40000000, 0x20000000, 0x02000000
 
 
 class Placement(Value, frozen=True):
@@ -39,21 +39,10 @@ def enter_namespace(path: str, kind: int) -> None:
 
 
 def cgroup_files(pid: int) -> list[Path]:
-    """The cgroup.procs of the process in each hierarchy, version 1 and 2."""
-    files = []
-    for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        folder = CGROUP_ROOT / _mount_of(controllers) / path.lstrip("/")
-        if (folder / "cgroup.procs").exists():
-            files.append(folder / "cgroup.procs")
-    return files
-
-
-def _mount_of(controllers: str) -> str:
-    if controllers:
-        return controllers.removeprefix("name=")
-    # Version 2 has the root to itself, or a folder beside version 1.
-    return "" if (CGROUP_ROOT / "cgroup.controllers").exists() else "unified"
+    """Seen as the node sees them: within a cgroup namespace of our own we could not move anybody out of it."""
+    if cgroups.is_foreign_namespace():
+        enter_namespace("/proc/1/ns/cgroup", CLONE_NEWCGROUP)
+    return cgroups.files_of(pid)
 
 
 def run(command: list[str], placement: Placement, within_s: float) -> tuple[int, str]:

@@ -101,6 +101,8 @@ def _dispatch(fake: FakeKube, method: str, path: str, query: dict[str, str], bod
             return _create(fake, path, body)
         if method == "GET" and path not in fake.objects and _is_collection(path):
             return _list(fake, path, query)
+        if path not in fake.objects and method == "PATCH" and kind == "application/apply-patch+yaml":
+            return _create(fake, path.rsplit("/", 1)[0], body)
         if path not in fake.objects:
             return failure(404, "NotFound", f"{path.rsplit('/', 1)[1]} not found")
         if method == "GET":

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
+from virt_api.admission.causes import Refused
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.defaults import apply_defaults
 from virt_api.admission.objects import (
@@ -22,6 +25,7 @@ from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import to_plain
+from virt_core.apis.domain import Firmware
 from virt_core.apis.handoffs import ACCEPTED
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 from virt_core.apis.vmistatus import (
@@ -71,6 +75,11 @@ class VMIMutator:
         if new.get("spec") == old.get("spec") or not old.get("spec"):
             return []
         spec = read_spec(new)
+        try:
+            merge_presets(spec, new, self._cluster.presets(str(metadata_of(old).get("namespace") or "")))
+        except Refused:
+            return []  # Presets that came later and disagree are no business of a machine that runs.
+        _keep_identity(spec, old)
         apply_defaults(spec, self._config())
         same = to_plain(spec) == old["spec"]
         return [{"op": "add", "path": "/spec", "value": old["spec"]}] if same else []
@@ -94,6 +103,14 @@ class VMIMutator:
         )
 
 
+def _keep_identity(spec: VirtualMachineInstanceSpec, old: dict[str, Any]) -> None:
+    """The UUID was chosen by chance when the machine was made."""
+    known = ((old["spec"].get("domain") or {}).get("firmware") or {}).get("uuid")
+    firmware = spec.domain.firmware or Firmware()
+    if isinstance(known, str) and not firmware.uuid:
+        spec.domain.firmware = replace(firmware, uuid=known)
+
+
 def _keep_status(new: dict[str, Any], old: dict[str, Any]) -> PatchOps:
     """A user's change of the status is quietly undone, so that `kubectl replace` and `edit` still work."""
     if new.get("status") == old.get("status"):
@@ -112,6 +129,9 @@ def _metadata(
     if _has_pci_topology(spec):
         annotations.setdefault(names.ANNOTATION_PCI_TOPOLOGY_VERSION, names.PCI_TOPOLOGY_V3)
     annotations.update({f"{PRESET_ANNOTATION}{name}": names.API_VERSION for name in presets})
+    cpu = spec.domain.cpu
+    if cpu is not None and cpu.isolate_emulator_thread and config.has("AlignCPUs") and config.even_parity is not None:
+        annotations.setdefault(names.ANNOTATION_EVEN_PARITY, config.even_parity)
     security = spec.domain.launch_security
     if security is not None and security.tdx is not None and (path := _quote_socket(config)):
         annotations.setdefault(QUOTE_SOCKET_ANNOTATION, path)

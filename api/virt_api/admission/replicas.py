@@ -18,12 +18,17 @@ from virt_api.config import ClusterConfig
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.meta import LabelSelector, ObjectMeta
-from virt_core.apis.pool import VirtualMachinePoolSpec
+from virt_core.apis.pool import (
+    VirtualMachinePoolAutohealingStrategy,
+    VirtualMachinePoolSelectors,
+    VirtualMachinePoolSpec,
+)
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSetSpec
 from virt_core.apis.vm import VirtualMachineInstanceTemplateSpec
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
 STATE_PRESERVATION = ("Disabled", "Offline", "Online")
+NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 SORT_POLICIES = ("AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
 _TEMPLATE = "spec.virtualMachineTemplate"
 
@@ -79,6 +84,7 @@ class PoolValidator:
         yield from broken_spec(vm, machine, self._config(), f"{_TEMPLATE}.spec", trusted=trusted)
         yield from _max_unavailable(spec.max_unavailable)
         yield from _strategies(spec)
+        yield from _healing(spec.autohealing)
 
 
 def _plain_selector(document: dict[str, Any]) -> Any:
@@ -118,7 +124,27 @@ def _strategies(spec: VirtualMachinePoolSpec) -> Iterator[Cause]:
         if policy is not None and policy.sort_policy not in (None, *SORT_POLICIES):
             at = f"spec.{field}.proactive.selectionPolicy.sortPolicy"
             yield invalid(at, one_of(policy.sort_policy or "", SORT_POLICIES))
+        chosen = policy.selectors if policy is not None else None
+        yield from _chosen(f"spec.{field}.proactive.selectionPolicy.selectors", chosen)
     for name, kept in (("opportunistic", scale and scale.opportunistic), ("proactive", scale and scale.proactive)):
         if kept and kept.state_preservation not in (None, *STATE_PRESERVATION):
             at = f"spec.scaleInStrategy.{name}.statePreservation"
             yield invalid(at, one_of(kept.state_preservation or "", STATE_PRESERVATION))
+
+
+def _chosen(at: str, chosen: VirtualMachinePoolSelectors | None) -> Iterator[Cause]:
+    """What can not be understood would choose the wrong VMs."""
+    if chosen is None:
+        return
+    if chosen.label_selector is not None and (problem := selectors.flaw(chosen.label_selector)):
+        yield invalid(f"{at}.labelSelector", problem)
+    for index, term in enumerate(chosen.node_selector_requirement_matcher):
+        if term.operator not in NODE_OPERATORS:
+            where = f"{at}.nodeSelectorRequirementMatcher[{index}].operator"
+            yield invalid(where, one_of(term.operator, NODE_OPERATORS))
+
+
+def _healing(strategy: VirtualMachinePoolAutohealingStrategy | None) -> Iterator[Cause]:
+    threshold = strategy.start_up_failure_threshold if strategy is not None else None
+    if threshold is not None and threshold < 1:
+        yield invalid("spec.autohealing.startUpFailureThreshold", "must be at least 1")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
-from pathlib import Path
 from typing import Any, cast
 
 import grpc
@@ -16,7 +15,7 @@ from grpc_reflection.v1alpha import reflection
 
 from virt_api.automation.guard import Guard
 from virt_api.automation.service import Automation, Parts
-from virt_core.apis.names import TLS_CERT_FILE, TLS_KEY_FILE
+from virt_core.rpc.tls import TlsFiles
 from virt_core.runtime.health import split_address
 from virt_core.runtime.logs import get_logger
 from virt_protos.automation.v1 import automation_pb2, automation_pb2_grpc
@@ -35,38 +34,6 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_time_ms", 30000),
     ("grpc.keepalive_timeout_ms", 10000),
 ]
-
-
-class ServerTls:
-    """The certificate of the HTTPS server, read again for a new connection when it has changed."""
-
-    def __init__(self, directory: str | Path) -> None:
-        self._cert, self._key = Path(directory) / TLS_CERT_FILE, Path(directory) / TLS_KEY_FILE
-        self._seen = self._read()
-
-    def credentials(self) -> grpc.ServerCredentials:
-        """No client certificate is asked for: callers come with tokens."""
-        # None means "no change", which the stubs do not know.
-        fetch: Any = self._changed
-        return grpc.dynamic_ssl_server_credentials(_config(self._seen), fetch, require_client_authentication=False)
-
-    def _changed(self) -> grpc.ServerCertificateConfiguration | None:
-        try:
-            pair = self._read()
-        except OSError as error:
-            log.warning("the serving certificate can not be read, keeping the old one", error=str(error))
-            return None
-        if pair == self._seen:
-            return None
-        self._seen = pair
-        return _config(pair)
-
-    def _read(self) -> tuple[bytes, bytes]:
-        return self._key.read_bytes(), self._cert.read_bytes()
-
-
-def _config(pair: tuple[bytes, bytes]) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([pair])
 
 
 class AutomationServer:
@@ -91,7 +58,7 @@ def ensure_free(address: str) -> None:
         raise OSError(f"can not listen on {address}: {os.strerror(error.errno or 0)}") from error
 
 
-async def start(address: str, tls: ServerTls, parts: Parts) -> AutomationServer:
+async def start(address: str, tls: TlsFiles, parts: Parts) -> AutomationServer:
     """Raises OSError when the port is taken. Port 0: see `.port`."""
     guard = Guard(parts.authenticator.by_token)
     server: Any = grpc.aio.server(interceptors=[guard], options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
@@ -101,7 +68,8 @@ async def start(address: str, tls: ServerTls, parts: Parts) -> AutomationServer:
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
-        port = server.add_secure_port(address, tls.credentials())
+        # No client certificate is asked for: callers come with tokens.
+        port = server.add_secure_port(address, tls.server_credentials())
     except RuntimeError as error:
         raise OSError(f"can not listen on {address}: {error}") from error
     for name in ("", SERVICE):
@@ -112,7 +80,7 @@ async def start(address: str, tls: ServerTls, parts: Parts) -> AutomationServer:
 
 
 def beside(
-    address: str, tls: ServerTls, parts: Parts, started: Callable[[AutomationServer], object] = lambda _: None
+    address: str, tls: TlsFiles, parts: Parts, started: Callable[[AutomationServer], object] = lambda _: None
 ) -> Callable[[web.Application], AsyncIterator[None]]:
     """For `Application.cleanup_ctx`: runs the server as long as the application runs."""
 

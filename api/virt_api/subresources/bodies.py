@@ -58,6 +58,23 @@ class EvacuateCancelOptions(Struct):
     dry_run: list[str] = []
 
 
+class SEVSessionOptions(Struct):
+    session: str = ""
+    dh_cert: str = ""
+
+
+class SEVSecretOptions(Struct):
+    header: str = ""
+    secret: str = ""
+
+
+class ClusterProfilerRequest(Struct):
+    """Which components' profiles, and how many at once."""
+
+    label_selector: str = ""
+    page_size: int = 10
+
+
 def seconds(text: str) -> float:
     """A Go duration such as `5m0s`. Raises Problem 400."""
     if not _DURATION.fullmatch(text):

@@ -47,7 +47,7 @@ class Router:
 
     async def _serve(self, route: Route, version: str, request: web.Request) -> web.StreamResponse:
         who = await self.authenticator.identify(request)
-        namespace, name = request.match_info["namespace"], request.match_info.get("name", "")
+        namespace, name = request.match_info.get("namespace", ""), request.match_info.get("name", "")
         await self.authorizer.require(
             who,
             method=route.method,
@@ -57,7 +57,7 @@ class Router:
             name=name,
             subresource=route.subresource,
         )
-        if not _is_name(namespace) or (name and not _is_name(name)):
+        if not (route.clusterwide or _is_name(namespace)) or (name and not _is_name(name)):
             raise Problem(404, "there is no object of such a name")
         call = Call(request, self.kube, self.nodes, self.config(), who, namespace, name)
         log.info("subresource", name=route.subresource or route.resource, of=f"{namespace}/{name}", user=who.user)

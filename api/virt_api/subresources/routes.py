@@ -7,7 +7,18 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from virt_api.subresources import actions, evacuation, expand, guest, lifecycle, objectgraph, streams, volumes
+from virt_api.subresources import (
+    actions,
+    evacuation,
+    expand,
+    guest,
+    lifecycle,
+    objectgraph,
+    profiler,
+    sev,
+    streams,
+    volumes,
+)
 from virt_api.subresources.call import Call
 
 VM = "virtualmachines"
@@ -27,14 +38,18 @@ class Route:
     right: str = ""
     #: Of a namespace, not of an object.
     nameless: bool = False
+    #: Not even of a namespace.
+    clusterwide: bool = False
 
     @property
     def subresource(self) -> str:
-        return "" if self.nameless else self.right or self.path
+        return "" if self.nameless or self.clusterwide else self.right or self.path
 
     @property
     def template(self) -> str:
         """The path in the words of aiohttp, after the version."""
+        if self.clusterwide:
+            return f"/{self.resource}"
         of = self.resource if self.nameless else f"{self.resource}/{{name}}/{self.path}"
         return f"/namespaces/{{namespace}}/{of}"
 
@@ -70,7 +85,14 @@ ROUTES = (
     Route("GET", VMI, "vsock", streams.vsock),
     Route("GET", VMI, "portforward/{port}", streams.port_forward_to_vmi, right="portforward"),
     Route("GET", VMI, "portforward/{port}/{protocol}", streams.port_forward_to_vmi, right="portforward"),
+    Route("GET", VMI, "sev/fetchcertchain", sev.fetch_cert_chain),
+    Route("GET", VMI, "sev/querylaunchmeasurement", sev.query_launch_measurement),
+    Route("PUT", VMI, "sev/setupsession", sev.set_up_session),
+    Route("PUT", VMI, "sev/injectlaunchsecret", sev.inject_launch_secret),
     Route("PUT", "expand-vm-spec", "", expand.of_body, nameless=True),
+    Route("GET", "start-cluster-profiler", "", profiler.start, clusterwide=True),
+    Route("GET", "stop-cluster-profiler", "", profiler.stop, clusterwide=True),
+    Route("GET", "dump-cluster-profiler", "", profiler.dump, clusterwide=True),
 )
 
 
@@ -80,5 +102,6 @@ def listed(routes: tuple[Route, ...]) -> list[tuple[str, str, str]]:
     rows = [
         (f"{route.resource}/{route.subresource}".rstrip("/"), kinds.get(route.resource, ""), route.method)
         for route in routes
+        if not route.clusterwide
     ]
     return list(dict.fromkeys(rows))

@@ -1,7 +1,7 @@
 """The launcher Pod of a VMI: `render(vmi, config)`."""
 
 from virt_controller.launcher_pod.parts import UnsupportedSpecError
-from virt_controller.launcher_pod.render import render
+from virt_controller.launcher_pod.render import first_consumer, render
 from virt_controller.launcher_pod.sections import TemplateConfig
 
-__all__ = ["TemplateConfig", "UnsupportedSpecError", "render"]
+__all__ = ["TemplateConfig", "UnsupportedSpecError", "first_consumer", "render"]

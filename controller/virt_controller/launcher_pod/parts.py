@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from virt_core.apis.containers import VolumeDevice
 from virt_core.apis.pods import ContainerPort, EnvVar, VolumeMount
 from virt_core.apis.podvolumes import Volume
 
@@ -24,10 +25,13 @@ class Parts:
     env: tuple[EnvVar, ...] = ()
     volumes: tuple[Volume, ...] = ()
     mounts: tuple[VolumeMount, ...] = ()
+    devices: tuple[VolumeDevice, ...] = ()
     ports: tuple[ContainerPort, ...] = ()
     requests: dict[str, str] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)
     pull_secrets: tuple[str, ...] = ()
+    #: Whose token the Pod gets, if any.
+    service_account: str = ""
 
 
 def combine(parts: Iterable[Parts]) -> Parts:
@@ -41,10 +45,12 @@ def combine(parts: Iterable[Parts]) -> Parts:
             env=total.env + part.env,
             volumes=total.volumes + part.volumes,
             mounts=total.mounts + part.mounts,
+            devices=total.devices + part.devices,
             ports=total.ports + part.ports,
             requests=total.requests | part.requests,
             limits=total.limits | part.limits,
             # A secret that two disks need is named once.
             pull_secrets=tuple(dict.fromkeys(total.pull_secrets + part.pull_secrets)),
+            service_account=total.service_account or part.service_account,
         )
     return total

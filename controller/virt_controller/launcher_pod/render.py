@@ -6,6 +6,8 @@ allows (NET_BIND_SERVICE), nothing of the node but what extended resources hand 
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from virt_controller.launcher_pod import sections, volumes
 from virt_controller.launcher_pod.parts import Parts, combine
 from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig, grace_seconds
@@ -45,6 +47,17 @@ def render(vmi: VirtualMachineInstance, config: TemplateConfig) -> Pod:
     return Pod(metadata=_metadata(vmi, parts), spec=_spec(vmi, config, parts))
 
 
+def first_consumer(pod: Pod) -> Pod:
+    """A Pod like the launcher's, so that it lands where that one could, which uses the claims and ends at once."""
+    compute = replace(pod.spec.containers[0], command=["true"], args=[], env=[], ports=[])
+    annotations = pod.metadata.annotations | {names.ANNOTATION_EPHEMERAL_PROVISIONING: "true"}
+    return replace(
+        pod,
+        metadata=replace(pod.metadata, annotations=annotations),
+        spec=replace(pod.spec, containers=[compute], termination_grace_period_seconds=0),
+    )
+
+
 def controller_reference(vmi: VirtualMachineInstance) -> OwnerReference:
     return OwnerReference(
         api_version=names.API_VERSION,
@@ -77,8 +90,9 @@ def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> 
         dns_policy=spec.dns_policy,
         dns_config=spec.dns_config,
         node_selector=parts.node_selector,
-        service_account_name=spec.service_account_name,
-        automount_service_account_token=False,
+        service_account_name=spec.service_account_name or parts.service_account,
+        # A VM's process has no access to the API; only a guest that is to have a token gets one.
+        automount_service_account_token=bool(parts.service_account),
         security_context=_pod_security(),
         image_pull_secrets=[LocalObjectReference(name=name) for name in parts.pull_secrets],
         hostname=(spec.hostname or vmi.metadata.name).replace(".", "-")[:63].rstrip("-"),
@@ -113,6 +127,7 @@ def _compute(config: TemplateConfig, parts: Parts) -> Container:
         ports=list(parts.ports),
         resources=ResourceRequirements(requests=dict(parts.requests), limits=dict(parts.limits)),
         volume_mounts=list(parts.mounts),
+        volume_devices=list(parts.devices),
         # The last words of a launcher that died are the best reason we can give.
         termination_message_policy="FallbackToLogsOnError",
         security_context=SecurityContext(

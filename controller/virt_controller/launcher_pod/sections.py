@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from virt_controller.launcher_pod import memory
@@ -12,6 +12,7 @@ from virt_core.apis.podparts import ObjectFieldSelector
 from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource, VolumeMount
 from virt_core.apis.podvolumes import EmptyDirVolumeSource, Volume
 from virt_core.apis.quantity import format_bytes, parse_bytes, parse_milli
+from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.configvalues import ClusterConfig
 
@@ -43,6 +44,10 @@ class TemplateConfig:
     vhost_net: bool = False
     qemu_timeout_s: int = 240
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    #: The claims of the VMI's volumes, by their names.
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    #: Whether the namespace is one of those whose machines get a CPU limit by themselves.
+    limit_cpu: bool = False
 
     @property
     def pull_policy(self) -> str:
@@ -133,6 +138,8 @@ def cpu_and_memory(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts
     resources = vmi.spec.domain.resources
     if "cpu" in resources.requests:
         requests["cpu"] = str(resources.requests["cpu"])
+    if config.limit_cpu:
+        limits["cpu"] = str(memory.vcpus(vmi))
     if "cpu" in resources.limits:
         limits["cpu"] = str(resources.limits["cpu"])
     if "memory" in resources.limits:
@@ -155,6 +162,8 @@ def devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         wanted[names.RESOURCE_TUN] = "1"
     if config.vhost_net and config.kvm and any((nic.model or "virtio") == "virtio" for nic in interfaces):
         wanted[names.RESOURCE_VHOST_NET] = "1"
+    if vmi.spec.domain.devices.autoattach_vsock:
+        wanted[names.RESOURCE_VHOST_VSOCK] = "1"
     return Parts(requests=wanted, limits=wanted)
 
 

@@ -1,4 +1,4 @@
-"""Which VMs of a pool come first when some must go or be changed. Pure."""
+"""Which VMs of a pool may go or be changed, and which of them come first. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from virt_core.apis.vm import VirtualMachine
 NodeLabels = Callable[[VirtualMachine], Mapping[str, str]]
 
 
-def _no_node(_vm: VirtualMachine) -> Mapping[str, str]:
+def no_node(_vm: VirtualMachine) -> Mapping[str, str]:
     return {}
 
 
 def in_order(
     vms: Sequence[VirtualMachine],
     policy: VirtualMachinePoolSelectionPolicy | None,
-    node_labels: NodeLabels = _no_node,
+    node_labels: NodeLabels = no_node,
     shuffle: Callable[[list[VirtualMachine]], object] = random.shuffle,
 ) -> list[VirtualMachine]:
-    """Selected ones first, each group in the order of the sort policy; Random is the default."""
-    ordered = list(vms)
+    """Those that the policy selects, in the order of its sort policy; Random is the default."""
+    ordered = selected(vms, policy, node_labels)
     sort = policy.sort_policy if policy is not None else None
     if sort in ("AscendingOrder", "DescendingOrder"):
         ordered.sort(key=lambda vm: number_of(vm.metadata.name) or 0, reverse=sort == "DescendingOrder")
@@ -36,12 +36,23 @@ def in_order(
         )
     else:
         shuffle(ordered)
-    selectors = policy.selectors if policy is not None else None
-    if selectors is not None:
-        ordered.sort(key=lambda vm: not _selected(vm, selectors, node_labels))
     return ordered
 
 
-def _selected(vm: VirtualMachine, selectors: VirtualMachinePoolSelectors, node_labels: NodeLabels) -> bool:
-    by_label = selectors.label_selector is None or matches(selectors.label_selector, vm.metadata.labels)
-    return by_label and all_hold(selectors.node_selector_requirement_matcher, node_labels(vm))
+def selected(
+    vms: Sequence[VirtualMachine],
+    policy: VirtualMachinePoolSelectionPolicy | None,
+    node_labels: NodeLabels = no_node,
+) -> list[VirtualMachine]:
+    """All of them, where the policy has no selectors."""
+    selectors = policy.selectors if policy is not None else None
+    return [vm for vm in vms if selectors is None or _is_selected(vm, selectors, node_labels)]
+
+
+def _is_selected(vm: VirtualMachine, selectors: VirtualMachinePoolSelectors, node_labels: NodeLabels) -> bool:
+    """The template's labels and node selector count too, so that stopped VMs can be told apart as well."""
+    template = vm.spec.template
+    given = template.metadata.labels if template is not None and template.metadata is not None else {}
+    bound = template.spec.node_selector if template is not None else {}
+    by_label = selectors.label_selector is None or matches(selectors.label_selector, given | vm.metadata.labels)
+    return by_label and all_hold(selectors.node_selector_requirement_matcher, bound | dict(node_labels(vm)))

@@ -8,10 +8,20 @@ from typing import Any
 from msgspec.structs import replace
 
 from virt_controller.pool import decide as rules
-from virt_controller.pool.naming import free_numbers, make_vm, number_of, renewed, revision_name, spec_for, template_of
+from virt_controller.pool.naming import (
+    former_pool,
+    free_numbers,
+    make_vm,
+    number_of,
+    relabelled,
+    renewed,
+    revision_name,
+    spec_for,
+    template_of,
+)
 from virt_controller.pool.preserve import detach_volumes
 from virt_controller.sets.controller import SetController
-from virt_controller.sets.members import CONTROLLER_INDEX, conditions
+from virt_controller.sets.members import CONTROLLER_INDEX, conditions, controller_of
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.meta import ObjectMeta
@@ -24,8 +34,8 @@ from virt_core.kube.controller import Result
 from virt_core.kube.errors import AlreadyExists, ApiError, NotFound
 from virt_core.kube.expectations import TIMEOUT_S
 from virt_core.kube.informer import Informer
-from virt_core.kube.patch import op, pointer
-from virt_core.kube.writes import write_operations
+from virt_core.kube.patch import op
+from virt_core.kube.writes import difference, write_difference, write_operations
 
 KIND = "VirtualMachinePool"
 APP_REVISION = "pool-revision"
@@ -33,6 +43,8 @@ _TEMPLATE = "virtualMachineTemplate"
 
 
 class PoolController(SetController[VirtualMachinePool, VirtualMachine]):
+    #: A VM that somebody took out of a pool stays out.
+    adopts = False
     vmis: Informer[VirtualMachineInstance]
     nodes: Informer[Node]
     revisions: Informer[ControllerRevision]
@@ -45,6 +57,7 @@ class PoolController(SetController[VirtualMachinePool, VirtualMachine]):
 
     def reconcile(self, key: str) -> Result | None:
         cached = self.sets.get(key)
+        self._let_go(key, cached)
         if cached is None:
             self.expectations.forget(key)
             return None
@@ -63,6 +76,31 @@ class PoolController(SetController[VirtualMachinePool, VirtualMachine]):
         if problem is not None:
             raise problem
         return Result(decision.recheck_s) if decision.recheck_s else None
+
+    def _let_go(self, key: str, pool: VirtualMachinePool | None) -> None:
+        """VMs that go, that were taken out, or whose pool is gone wait for us no longer."""
+        for vm in self.members.list():
+            if not rules.is_guarded(vm) or former_pool(vm) != key:
+                continue
+            if pool is not None and rules.is_member(pool, controller_of(vm)):
+                if rules.is_alive(vm):
+                    continue
+                if rules.preserves_state(pool):
+                    detach_volumes(self.client, vm)
+            self._set_guard(vm, guarded=False)
+
+    def _wake_namespace(self, obj: VirtualMachine) -> None:
+        """Nobody takes it over, but it may still wait for the pool that it was taken out of."""
+        if rules.is_guarded(obj):
+            self.queue.add(former_pool(obj))
+
+    def _set_guard(self, vm: VirtualMachine, *, guarded: bool) -> None:
+        others = [name for name in vm.metadata.finalizers if name != names.FINALIZER_POOL]
+        finalizers = [*others, names.FINALIZER_POOL] if guarded else others
+        try:
+            write_difference(self.client, vm, replace(vm, metadata=replace(vm.metadata, finalizers=finalizers)))
+        except NotFound:
+            return
 
     def _members(self, pool: VirtualMachinePool, vms: Sequence[VirtualMachine]) -> rules.Members:
         vmis = {vm.metadata.name: self.vmis.get(f"{vm.metadata.namespace}/{vm.metadata.name}") for vm in vms}
@@ -86,17 +124,19 @@ class PoolController(SetController[VirtualMachinePool, VirtualMachine]):
         templates: Mapping[str, dict[str, Any]],
         decision: rules.Decision,
     ) -> None:
+        for vm in decision.guard:
+            self._set_guard(vm, guarded=not rules.is_guarded(vm))
         if decision.create or decision.update:
             revision = self._revision(pool, templates)
+            guards = [names.FINALIZER_POOL] if rules.preserves_state(pool) else []
             numbers = free_numbers(pool.metadata.name, self._taken(pool))
             for _ in range(decision.create):
-                self.create(pool, make_vm(pool, next(numbers), revision))
+                self.create(pool, make_vm(pool, next(numbers), revision, guards))
             for vm in decision.update:
-                self._renew(pool, vm, revision)
-        if decision.delete and rules.preserves_state(pool):
-            for vm in decision.delete:
-                detach_volumes(self.client, vm)
-        self.delete(pool, decision.delete)
+                self._renew(pool, vm, templates, revision)
+        for vm in decision.rebuild:
+            self._set_guard(vm, guarded=False)
+        self.delete(pool, (*decision.delete, *decision.rebuild))
         for vmi in decision.restart:
             self._restart(vmi)
         if not decision.create and not decision.update:
@@ -127,12 +167,13 @@ class PoolController(SetController[VirtualMachinePool, VirtualMachine]):
             pass  # Made a moment ago; the informer does not show it yet.
         return revision.metadata.name
 
-    def _renew(self, pool: VirtualMachinePool, vm: VirtualMachine, revision: str) -> None:
-        number = number_of(vm.metadata.name) or 0
-        label = pointer("metadata", "labels", names.LABEL_POOL_REVISION)
-        operations = [op.add("/spec", renewed(vm, spec_for(pool, number, revision))), op.add(label, revision)]
-        if not vm.metadata.labels:
-            operations.insert(1, op.add("/metadata/labels", {}))
+    def _renew(
+        self, pool: VirtualMachinePool, vm: VirtualMachine, templates: Mapping[str, dict[str, Any]], revision: str
+    ) -> None:
+        before = templates.get(vm.metadata.labels.get(names.LABEL_POOL_REVISION, ""), {})
+        metadata = relabelled(vm, before, pool, revision)
+        spec = renewed(vm, spec_for(pool, number_of(vm.metadata.name) or 0, revision))
+        operations = [*difference(vm, replace(vm, metadata=metadata)), op.add("/spec", spec)]
         try:
             write_operations(self.client, vm, operations)
         except NotFound:

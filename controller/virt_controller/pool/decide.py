@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -13,7 +13,8 @@ from virt_controller.pool import choose, healing
 from virt_controller.pool.naming import template_of
 from virt_controller.sets.selectors import text
 from virt_core.apis import names
-from virt_core.apis.pool import VirtualMachinePool, VirtualMachinePoolSelectionPolicy, VirtualMachinePoolStatus
+from virt_core.apis.meta import OwnerReference
+from virt_core.apis.pool import VirtualMachinePool, VirtualMachinePoolStatus
 from virt_core.apis.quantity import IntOrString
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -31,17 +32,22 @@ class Members:
     vmis: Mapping[str, VirtualMachineInstance] = field(default_factory=dict)
     #: Revision name → the template it holds.
     templates: Mapping[str, dict[str, Any]] = field(default_factory=dict)
-    node_labels: choose.NodeLabels = lambda _vm: {}
+    node_labels: choose.NodeLabels = choose.no_node
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
     create: int = 0
+    #: VMs that go; their volumes stay where the pool preserves them.
     delete: tuple[VirtualMachine, ...] = ()
+    #: VMs that go with their volumes, because those who come after them start from other ones.
+    rebuild: tuple[VirtualMachine, ...] = ()
     #: VMs that get the current template.
     update: tuple[VirtualMachine, ...] = ()
     #: VMIs that must go so that the VM's new template takes effect.
     restart: tuple[VirtualMachineInstance, ...] = ()
+    #: VMs that lack the pool's finalizer, or have it for nothing.
+    guard: tuple[VirtualMachine, ...] = ()
     recheck_s: float = 0.0
 
 
@@ -54,38 +60,48 @@ def is_alive(vm: VirtualMachine) -> bool:
 
 
 def decide(pool: VirtualMachinePool, members: Members, now: datetime) -> Decision:
-    """One thing at a time: first the number, then the state of each."""
+    """One thing at a time: first the number, then the state of each. A VM that is going still has its number."""
     if pool.metadata.deletion_timestamp is not None or pool.spec.paused:
         return Decision()
     alive = [vm for vm in members.vms if is_alive(vm)]
+    if unsure := [vm for vm in alive if is_guarded(vm) != preserves_state(pool)]:
+        return Decision(guard=tuple(unsure))
+    if (missing := wanted(pool) - len(members.vms)) > 0:
+        return Decision(create=min(missing, BURST))
     surplus = len(alive) - wanted(pool)
-    if surplus < 0:
-        return Decision(create=min(-surplus, BURST))
     if surplus > 0 and (gone := _scale_in(pool, members, alive, surplus)):
         return Decision(delete=tuple(gone))
     if sick := healing.sick(pool, alive, now):
-        allowed = _budget(pool, alive, sick)
-        return Decision(delete=tuple(sick[:allowed]), recheck_s=RETRY_S)
+        return Decision(delete=tuple(sick))
     return _update(pool, members, alive, healing.recheck_s(pool, alive))
 
 
 def _scale_in(
     pool: VirtualMachinePool, members: Members, alive: list[VirtualMachine], surplus: int
 ) -> list[VirtualMachine]:
+    """Only the proactive strategy, which is the default, takes VMs away; with the others the user does."""
     strategy = pool.spec.scale_in_strategy
-    if strategy is not None and strategy.unmanaged is not None:
+    if strategy is not None and (strategy.unmanaged is not None or strategy.opportunistic is not None):
         return []
-    if strategy is not None and strategy.opportunistic is not None:
-        alive = [vm for vm in alive if vm.metadata.name not in members.vmis]
-        return alive[:surplus]
     policy = strategy.proactive.selection_policy if strategy is not None and strategy.proactive else None
     return choose.in_order(alive, policy, members.node_labels)[:surplus]
 
 
 def preserves_state(pool: VirtualMachinePool) -> bool:
+    """Whether the volumes of VMs that go are kept. Memory is not: Online acts like Offline, as in KubeVirt."""
     strategy = pool.spec.scale_in_strategy
     kinds = (strategy.opportunistic, strategy.proactive) if strategy is not None else ()
     return any(kind is not None and kind.state_preservation in ("Offline", "Online") for kind in kinds)
+
+
+def is_guarded(vm: VirtualMachine) -> bool:
+    """It does not go before we have seen to its volumes. Where nothing is preserved, nothing should hold it up."""
+    return names.FINALIZER_POOL in vm.metadata.finalizers
+
+
+def is_member(pool: VirtualMachinePool, owner: OwnerReference | None) -> bool:
+    """A pool that is being deleted has none any more: its VMs go as any object goes with its owner."""
+    return owner is not None and owner.uid == pool.metadata.uid and pool.metadata.deletion_timestamp is None
 
 
 def _update(pool: VirtualMachinePool, members: Members, alive: list[VirtualMachine], recheck_s: float) -> Decision:
@@ -93,36 +109,37 @@ def _update(pool: VirtualMachinePool, members: Members, alive: list[VirtualMachi
     if strategy is not None and strategy.unmanaged is not None:
         return Decision(recheck_s=recheck_s)
     current = template_of(pool)
-    old = [vm for vm in alive if is_outdated(vm.metadata.labels, members.templates, current)]
+    policy = strategy.proactive.selection_policy if strategy is not None and strategy.proactive is not None else None
+    eligible = choose.selected(alive, policy, members.node_labels)
+    old = [vm for vm in eligible if is_outdated(vm.metadata.labels, members.templates, current)]
     if strategy is not None and strategy.opportunistic is not None:
         return Decision(update=tuple(old), recheck_s=recheck_s)
-    policy = strategy.proactive.selection_policy if strategy is not None and strategy.proactive is not None else None
-    return _proactive(pool, members, alive, old, policy, recheck_s)
+    rebuild = {vm.metadata.name for vm in eligible if _runs_on_old_volumes(vm, members, current)}
+    if update := [vm for vm in old if vm.metadata.name not in rebuild]:
+        return Decision(update=tuple(update), recheck_s=RETRY_S)
+    stale = [vm for vm in eligible if vm.metadata.name in rebuild or _runs_old(vm, members, current)]
+    return _replace(pool, members, alive, stale, rebuild) if stale else Decision(recheck_s=recheck_s)
 
 
-def _proactive(  # noqa: PLR0917 - all of it is needed at once
+def _replace(
     pool: VirtualMachinePool,
     members: Members,
     alive: list[VirtualMachine],
-    old: list[VirtualMachine],
-    policy: VirtualMachinePoolSelectionPolicy | None,
-    recheck_s: float,
+    stale: list[VirtualMachine],
+    rebuild: Set[str],
 ) -> Decision:
-    """VMs that are changed or restarted are away for a while, so only as many at once as the pool allows."""
-    current = template_of(pool)
-    stale = [vm for vm in alive if _runs_old(vm, members, current)]
-    names_old = {vm.metadata.name for vm in old}
-    affected = old + [vm for vm in stale if vm.metadata.name not in names_old]
-    if not affected:
-        return Decision(recheck_s=recheck_s)
-    chosen = choose.in_order(affected, policy, members.node_labels)[: _budget(pool, alive, affected)]
-    rebuilt = [vm for vm in chosen if vm in old and _volumes_changed(vm, members.templates, current)]
-    update = [vm for vm in chosen if vm in old and vm not in rebuilt]
-    restart = [members.vmis[vm.metadata.name] for vm in chosen if vm in stale and vm not in rebuilt]
+    """VMs that are restarted are away for a while, so only as many at once as the pool allows. Those that are down
+    anyway cost nothing."""
+    strategy = pool.spec.update_strategy
+    policy = strategy.proactive.selection_policy if strategy is not None and strategy.proactive is not None else None
+    down = [vm for vm in stale if not vm.status.ready]
+    ready = choose.in_order([vm for vm in stale if vm.status.ready], policy, members.node_labels)
+    away = len([vm for vm in alive if not vm.status.ready])
+    chosen = down + ready[: max(_most_unavailable(pool) - away, 0)]
+    restart = [members.vmis[vm.metadata.name] for vm in chosen if vm.metadata.name not in rebuild]
     return Decision(
-        delete=tuple(rebuilt),
-        update=tuple(update),
-        restart=tuple(v for v in restart if v.metadata.deletion_timestamp is None),
+        rebuild=tuple(vm for vm in chosen if vm.metadata.name in rebuild),
+        restart=tuple(vmi for vmi in restart if vmi.metadata.deletion_timestamp is None),
         recheck_s=RETRY_S,
     )
 
@@ -133,25 +150,28 @@ def is_outdated(labels: Mapping[str, str], templates: Mapping[str, dict[str, Any
 
 
 def _runs_old(vm: VirtualMachine, members: Members, current: dict[str, Any]) -> bool:
+    """What else the template says of the VM, its labels or its run strategy, needs no restart."""
     vmi = members.vmis.get(vm.metadata.name)
-    return vmi is not None and is_outdated(vmi.metadata.labels, members.templates, current)
+    return vmi is not None and _part(_template_of(vmi, members), "template") != _part(current, "template")
 
 
-def _volumes_changed(vm: VirtualMachine, templates: Mapping[str, dict[str, Any]], current: dict[str, Any]) -> bool:
-    before = templates.get(vm.metadata.labels.get(names.LABEL_POOL_REVISION, ""), {})
-    return bool(_data_volumes(before) != _data_volumes(current))
+def _runs_on_old_volumes(vm: VirtualMachine, members: Members, current: dict[str, Any]) -> bool:
+    vmi = members.vmis.get(vm.metadata.name)
+    before = _template_of(vmi, members) if vmi is not None else None
+    return bool(before and _part(before, "dataVolumeTemplates") != _part(current, "dataVolumeTemplates"))
 
 
-def _data_volumes(template: dict[str, Any]) -> Any:
-    return (template.get("spec") or {}).get("dataVolumeTemplates") or []
+def _template_of(vmi: VirtualMachineInstance, members: Members) -> dict[str, Any]:
+    """What it was made from; nothing if that is not known any more."""
+    return members.templates.get(vmi.metadata.labels.get(names.LABEL_POOL_REVISION, ""), {})
 
 
-def _budget(pool: VirtualMachinePool, alive: Sequence[VirtualMachine], affected: Sequence[VirtualMachine]) -> int:
-    """How many may be taken down now. Those that are down already and about to be changed cost nothing more."""
-    away = [vm for vm in alive if not vm.status.ready]
-    most = max(_count(pool.spec.max_unavailable, len(alive)), 1)
-    free = len([vm for vm in affected if not vm.status.ready])
-    return max(most - len(away), 0) + free
+def _part(template: dict[str, Any], key: str) -> Any:
+    return (template.get("spec") or {}).get(key) or None
+
+
+def _most_unavailable(pool: VirtualMachinePool) -> int:
+    return max(_count(pool.spec.max_unavailable, wanted(pool)), 1)
 
 
 def _count(limit: IntOrString | None, total: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -31,6 +31,11 @@ def free_numbers(pool: str, taken: Iterable[str]) -> Iterator[int]:
         if f"{pool}-{number}" not in used:
             yield number
         number += 1
+
+
+def former_pool(vm: VirtualMachine) -> str:
+    """The key of the pool that the VM was made for, by its name: it may have no owner any more."""
+    return f"{vm.metadata.namespace}/{_NUMBER.sub('', vm.metadata.name)}"
 
 
 def revision_name(pool: VirtualMachinePool, generation: int) -> str:
@@ -81,16 +86,30 @@ def _number_secrets(volume: dict[str, Any], number: int) -> None:
             _append((volume.get(source) or {}).get(ref), "name", number)
 
 
-def make_vm(pool: VirtualMachinePool, number: int, revision: str) -> VirtualMachine:
+def make_vm(pool: VirtualMachinePool, number: int, revision: str, finalizers: Sequence[str] = ()) -> VirtualMachine:
     given = pool.spec.virtual_machine_template.metadata or ObjectMeta()
     metadata = ObjectMeta(
         name=f"{pool.metadata.name}-{number}",
         namespace=pool.metadata.namespace,
         labels=given.labels | {names.LABEL_POOL_REVISION: revision},
         annotations=dict(given.annotations),
+        finalizers=list(finalizers),
         owner_references=[owner_reference(pool)],
     )
     return VirtualMachine(metadata=metadata, spec=spec_for(pool, number, revision))
+
+
+def relabelled(vm: VirtualMachine, before: dict[str, Any], pool: VirtualMachinePool, revision: str) -> ObjectMeta:
+    """The VM's labels and annotations with the new template's instead of the old one's; others are the user's."""
+    given = pool.spec.virtual_machine_template.metadata or ObjectMeta()
+    old = before.get("metadata") or {}
+    labels = _without(vm.metadata.labels, old.get("labels")) | given.labels | {names.LABEL_POOL_REVISION: revision}
+    annotations = _without(vm.metadata.annotations, old.get("annotations")) | given.annotations
+    return replace(vm.metadata, labels=labels, annotations=annotations)
+
+
+def _without(values: dict[str, str], gone: dict[str, str] | None) -> dict[str, str]:
+    return {key: value for key, value in values.items() if key not in (gone or {})}
 
 
 def renewed(vm: VirtualMachine, spec: VirtualMachineSpec) -> VirtualMachineSpec:

@@ -55,7 +55,7 @@ def make_vmi(rs: VirtualMachineInstanceReplicaSet) -> VirtualMachineInstance:
     template = rs.spec.template
     given = template.metadata or ObjectMeta()
     metadata = ObjectMeta(
-        generate_name=given.name or rs.metadata.name,
+        generate_name=given.name or given.generate_name or rs.metadata.name,
         namespace=rs.metadata.namespace,
         labels=dict(given.labels),
         annotations=dict(given.annotations),

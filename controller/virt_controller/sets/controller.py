@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
-from virt_controller.sets.members import CONTROLLER_INDEX, ORPHAN_INDEX, adoptable, controller_of, take_over
+from virt_controller.sets.members import (
+    CONTROLLER_INDEX,
+    ORPHAN_INDEX,
+    adoptable,
+    controller_of,
+    release,
+    take_over,
+)
+from virt_controller.sets.selectors import matches
 from virt_core.apis import names
 from virt_core.apis.meta import LabelSelector
 from virt_core.kube.client import KubeClient, KubeObject
@@ -25,6 +33,9 @@ M = TypeVar("M", bound=KubeObject)
 class SetController(Generic[S, M]):
     """`S` is the kind of the set, `M` that of its members."""
 
+    #: Whether it takes over what its selector matches and nobody owns.
+    adopts = True
+
     def __init__(
         self,
         client: KubeClient,
@@ -41,13 +52,16 @@ class SetController(Generic[S, M]):
         self.expectations = Expectations(clock)
         self.writes: OwnWrites[S] = OwnWrites()
         sets.add_handler(self._set_changed, lambda _old, new: self._set_changed(new), self._set_gone)
-        members.add_handler(self._added, lambda _old, new: self._changed(new), self._gone)
+        members.add_handler(self._added, self._updated, self._gone)
 
     def owned(self, owner: S, selector: LabelSelector) -> list[M]:
-        """The set's members, oldest first, with those it takes over just now."""
+        """The set's members, oldest first, with those it takes over just now and without those it lets go."""
         found = self.members.by_index(CONTROLLER_INDEX, owner.metadata.uid)
         if owner.metadata.deletion_timestamp is None:
-            orphans = self.members.by_index(ORPHAN_INDEX, owner.metadata.namespace)
+            for stranger in [obj for obj in found if not matches(selector, obj.metadata.labels)]:
+                release(self.client, owner, stranger)
+            found = [obj for obj in found if matches(selector, obj.metadata.labels)]
+            orphans = self.members.by_index(ORPHAN_INDEX, owner.metadata.namespace) if self.adopts else []
             found += [take_over(self.client, owner, obj) for obj in adoptable(selector, orphans)]
         return sorted(found, key=lambda o: (o.metadata.creation_timestamp or "", o.metadata.name))
 
@@ -101,6 +115,11 @@ class SetController(Generic[S, M]):
         if key := self._owner_key(obj):
             self.expectations.creation_observed(key)
         self._changed(obj)
+
+    def _updated(self, old: M, new: M) -> None:
+        if (before := self._owner_key(old)) and before != self._owner_key(new):
+            self.queue.add(before)
+        self._changed(new)
 
     def _changed(self, obj: M) -> None:
         if key := self._owner_key(obj):

@@ -53,6 +53,15 @@ def take_over(client: KubeClient, owner: KubeObject, obj: T) -> T:
         return obj
 
 
+def release(client: KubeClient, owner: KubeObject, obj: KubeObject) -> None:
+    """Its labels are not those that the set looks for any more: it goes on by itself."""
+    owners = [ref for ref in obj.metadata.owner_references if ref.uid != owner.metadata.uid]
+    try:
+        write_operations(client, obj, [op.add("/metadata/ownerReferences", owners)])
+    except NotFound:
+        return
+
+
 def conditions(
     current: list[Condition], *, paused: bool, failure: tuple[str, str] | None, now: datetime
 ) -> list[Condition]:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from virt_controller.vm import backoff, facts, liveupdate, mainpart, strategy
 from virt_controller.vm.actions import Actions
+from virt_controller.vm.clonesource import CloneRefusedError
 from virt_controller.vm.expand import Expander, ExpansionError
 from virt_controller.vm.printable import View
 from virt_controller.vm.round import Round
@@ -16,6 +17,7 @@ from virt_controller.vm.status import Trouble, updated
 from virt_controller.vm.volumes import DataVolumes, NoDataVolumesError, VolumeKeeper
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -34,8 +36,10 @@ from virt_core.runtime.logs import get_logger
 
 log = get_logger(__name__)
 
-#: How often volumes that are not there yet are looked at again.
-VOLUME_RECHECK_S = 5.0
+#: Volumes that are not there yet are looked at when they change; and now and then, lest a change was missed.
+VOLUME_RECHECK_S = 60.0
+#: VMs by the claims and DataVolumes that they use.
+VOLUME_INDEX = "volume"
 
 
 class VMController:
@@ -47,6 +51,7 @@ class VMController:
         vms: Informer[VirtualMachine],
         vmis: Informer[VirtualMachineInstance],
         claims: Informer[PersistentVolumeClaim],
+        data_volumes: Informer[DataVolume],
         revisions: Informer[ControllerRevision],
         recorder: EventRecorder,
         clock: Clock,
@@ -60,8 +65,12 @@ class VMController:
         self._writes: OwnWrites[VirtualMachine] = OwnWrites()
         self._vmi_writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
         self._actions = Actions(client, revisions, self._expectations, recorder, self._vmi_writes)
-        self._volumes = VolumeKeeper(DataVolumes(client), claims.get)
+        self._volumes = VolumeKeeper(DataVolumes(client, data_volumes), claims.get)
         vms.add_handler(self._vm_changed, lambda _old, new: self._vm_changed(new), self._vm_gone)
+        for informer in (claims, data_volumes):
+            informer.add_handler(
+                self._volume_changed, lambda _old, new: self._volume_changed(new), self._volume_changed
+            )
         vmis.add_handler(self._vmi_added, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
 
     def reconcile(self, key: str) -> Result | None:
@@ -97,6 +106,7 @@ class VMController:
         if plan.ask_start:
             round.note(ask_start=True)
         self._write_status(round, self._writes.freshest(cached))
+        self._types.forget(round.vm)
         if round.vmi is not None and facts.is_final(round.vmi):
             self._actions.release(round.vmi)
         if round.error is not None:
@@ -142,7 +152,7 @@ class VMController:
     def _look_at_volumes(self, round: Round, starting: bool) -> None:
         try:
             round.volumes = self._volumes.look(round.vm, starting)
-        except (ApiError, NoDataVolumesError) as error:
+        except (ApiError, NoDataVolumesError, CloneRefusedError) as error:
             self._trouble(round, names.REASON_FAILED_CREATE, error)
 
     def _start(self, round: Round, plan: strategy.Plan) -> None:
@@ -213,6 +223,10 @@ class VMController:
             return  # Deleted for good meanwhile.
         if written is not None:
             self._writes.remember(written)
+
+    def _volume_changed(self, volume: PersistentVolumeClaim | DataVolume) -> None:
+        for vm in self._vms.by_index(VOLUME_INDEX, key_of(volume)):
+            self._queue.add(key_of(vm))
 
     def _vm_changed(self, vm: VirtualMachine) -> None:
         self._queue.add(key_of(vm))

@@ -21,7 +21,7 @@ class Expanded:
 
 
 class Expander(Protocol):
-    """All three raise ExpansionError."""
+    """The first three raise ExpansionError."""
 
     def expand(self, vm: VirtualMachine) -> Expanded:
         """The spec of the VM's next VMI."""
@@ -33,4 +33,8 @@ class Expander(Protocol):
 
     def written_out(self, vm: VirtualMachine) -> list[dict[str, Any]]:
         """The change that makes the VM independent of both, if the cluster wants that."""
+        ...
+
+    def forget(self, vm: VirtualMachine) -> None:
+        """Deletes what was stored for the VM and nothing points to any more. Raises ApiError."""
         ...

@@ -23,12 +23,13 @@ from virt_core.instancetype import (
     resolve,
     same_content,
     shape,
+    unused_revisions,
     wants_expansion,
 )
 from virt_core.instancetype.expand import ConflictError
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ClusterConfig
-from virt_core.kube.errors import AlreadyExists
+from virt_core.kube.errors import AlreadyExists, NotFound
 from virt_core.kube.patch import op
 
 
@@ -63,6 +64,16 @@ class InstancetypeExpander:
         for revision in found.revisions:
             self._store(revision)
         return found
+
+    def forget(self, vm: VirtualMachine) -> None:
+        """Deletes what was stored for the VM and nothing points to any more. Somebody else's is left alone."""
+        for name in unused_revisions(vm):
+            try:
+                found = self._client.get(ControllerRevision, name, vm.metadata.namespace)
+                if any(ref.uid == vm.metadata.uid for ref in found.metadata.owner_references):
+                    self._client.delete(ControllerRevision, name, vm.metadata.namespace, uid=found.metadata.uid)
+            except NotFound:
+                continue
 
     def _store(self, revision: ControllerRevision) -> None:
         """One that is there already is of the same object in the same state, says its name; but anybody can name."""

@@ -1,20 +1,17 @@
 """Claims and DataVolumes of a VM: those of its templates are made, and all must be there before it starts.
 
-DataVolumes belong to another project (CDI), which may not be installed. They are read one by one when a VM names some:
-a watch on a kind that may not exist would never come to rest.
+DataVolumes belong to another project (CDI), which may not be installed; the watch on them is then empty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import msgspec
-
+from virt_controller.vm.clonesource import CloneGuard
 from virt_controller.vm.printable import Volumes
 from virt_core.apis import names
-from virt_core.apis.base import encode, to_plain
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.storage import PersistentVolumeClaim
@@ -22,13 +19,13 @@ from virt_core.apis.vm import DataVolumeTemplateSpec, VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import AlreadyExists, NotFound
+from virt_core.kube.informer import Informer
 
-_DATA_VOLUMES = "/apis/cdi.kubevirt.io/v1beta1/namespaces/{}/datavolumes"
-_API_VERSION = "cdi.kubevirt.io/v1beta1"
-_DONE = "Succeeded"
-_FAILED = "Failed"
+DONE = "Succeeded"
+FAILED = "Failed"
+FIRST_CONSUMER = "WaitForFirstConsumer"
 #: Made when the first consumer comes, so it is no reason to wait.
-_WAITING = frozenset({"WaitForFirstConsumer", "PendingPopulation"})
+_WAITING = frozenset({FIRST_CONSUMER, "PendingPopulation"})
 
 Claims = Callable[[str], PersistentVolumeClaim | None]
 
@@ -58,10 +55,10 @@ def needs(spec: VirtualMachineInstanceSpec) -> Needs:
 def state(need: Needs, namespace: str, claims: Claims, phases: dict[str, str]) -> Volumes:
     """`phases` are those of the DataVolumes that exist. A DataVolume's claim has its name."""
     found = {name: claims(f"{namespace}/{name}") for name in (*need.claims, *need.data_volumes)}
-    open_ = [name for name in need.data_volumes if phases.get(name, _DONE) not in {_DONE, *_WAITING}]
+    open_ = [name for name in need.data_volumes if is_filling(phases.get(name, DONE))]
     missing = [name for name, claim in found.items() if claim is None and name not in phases]
     return Volumes(
-        failed=any(phases.get(name) == _FAILED for name in need.data_volumes),
+        failed=any(phases.get(name) == FAILED for name in need.data_volumes),
         provisioning=bool(open_),
         unbound=any(c is not None and c.status.phase != "Bound" for c in found.values()),
         missing=tuple(missing),
@@ -72,7 +69,7 @@ def wants_data_volumes_now(vm: VirtualMachine, starting: bool) -> bool:
     return starting or vm.metadata.annotations.get(names.ANNOTATION_IMMEDIATE_DATA_VOLUMES) != "false"
 
 
-def make_data_volume(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> dict[str, Any]:
+def make_data_volume(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> DataVolume:
     given = template.metadata or ObjectMeta()
     metadata = ObjectMeta(
         name=given.name,
@@ -81,31 +78,41 @@ def make_data_volume(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> di
         annotations=dict(given.annotations),
         owner_references=[owner_reference(vm)],
     )
-    return {"apiVersion": _API_VERSION, "kind": "DataVolume", "metadata": to_plain(metadata), "spec": template.spec}
+    return DataVolume(metadata=metadata, spec=dict(template.spec))
+
+
+def phase_of(volume: DataVolume) -> str:
+    return volume.status.phase or "Pending"
+
+
+def is_filling(phase: str) -> bool:
+    """Whether its bytes are still on their way."""
+    return phase not in {DONE, *_WAITING}
+
+
+def vm_volumes(vm: VirtualMachine) -> list[str]:
+    """The keys of the claims and DataVolumes whose changes concern a VM."""
+    need = needs(vm.spec.template.spec) if vm.spec.template is not None else Needs((), ())
+    made = [t.metadata.name for t in vm.spec.data_volume_templates if t.metadata is not None]
+    return [f"{vm.metadata.namespace}/{name}" for name in {*need.claims, *need.data_volumes, *made}]
 
 
 class DataVolumes:
     """The DataVolumes of a cluster, if it has any."""
 
-    def __init__(self, client: KubeClient) -> None:
-        self._client = client
-
-    def phase(self, namespace: str, name: str) -> str | None:
-        """None when it does not exist."""
-        try:
-            body = self._client.raw("GET", f"{_DATA_VOLUMES.format(namespace)}/{name}")
-        except NotFound:
-            return None
-        return str((msgspec.json.decode(body).get("status") or {}).get("phase") or "Pending")
+    def __init__(self, client: KubeClient, known: Informer[DataVolume]) -> None:
+        self._client, self._known, self._guard = client, known, CloneGuard(client)
 
     def phases(self, namespace: str, wanted: tuple[str, ...]) -> dict[str, str]:
-        found = {name: self.phase(namespace, name) for name in wanted}
-        return {name: phase for name, phase in found.items() if phase is not None}
+        """Of those that exist."""
+        found = {name: self._known.get(f"{namespace}/{name}") for name in wanted}
+        return {name: phase_of(volume) for name, volume in found.items() if volume is not None}
 
     def create(self, vm: VirtualMachine, template: DataVolumeTemplateSpec) -> None:
+        """Raises NoDataVolumesError, CloneRefusedError, ApiError."""
+        self._guard.check(vm, template)
         try:
-            document = encode(make_data_volume(vm, template))
-            self._client.raw("POST", _DATA_VOLUMES.format(vm.metadata.namespace), body=document)
+            self._client.create(make_data_volume(vm, template))
         except AlreadyExists:
             return
         except NotFound as error:

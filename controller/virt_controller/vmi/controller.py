@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from virt_controller.launcher_pod import UnsupportedSpecError, render
+from virt_controller.launcher_pod import UnsupportedSpecError, first_consumer, render
 from virt_controller.launcher_pod.sections import TemplateConfig
+from virt_controller.sets.selectors import matches
 from virt_controller.vmi import decide as rules
-from virt_controller.vmi.owned import Surroundings, claims, owner_vm
+from virt_controller.vmi.owned import Surroundings, owner_vm
 from virt_controller.vmi.pods import Trouble, controller_of, owner_uid
+from virt_controller.vmi.surroundings import VOLUME_INDEX, Looker
 from virt_core.apis import names
-from virt_core.apis.nodes import Node
+from virt_core.apis.datavolume import DataVolume
+from virt_core.apis.nodes import Namespace, Node
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import parse_int
 from virt_core.apis.storage import PersistentVolumeClaim
@@ -48,10 +52,12 @@ class VMIController:
         clock: Clock,
         vms: Informer[VirtualMachine] | None = None,
         storage: Informer[PersistentVolumeClaim] | None = None,
+        data_volumes: Informer[DataVolume] | None = None,
+        namespaces: Informer[Namespace] | None = None,
         config: Callable[[], ClusterConfig] = lambda: UNCONFIGURED,
     ) -> None:
         self._config = config
-        self._vms, self._claims = vms, storage
+        self._around, self._namespaces = Looker(vms, storage, data_volumes, vmis), namespaces
         self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
         self._vmis, self._pods, self._nodes = vmis, pods, nodes
         self._template = template
@@ -60,6 +66,11 @@ class VMIController:
         #: VMIs whose Pod may have been created although the answer got lost.
         self._doubtful: set[str] = set()
         vmis.add_handler(self._vmi_changed, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
+        for informer in (storage, data_volumes):
+            if informer is not None:
+                informer.add_handler(
+                    self._volume_changed, lambda _old, new: self._volume_changed(new), self._volume_changed
+                )
         pods.add_handler(self._pod_added, lambda _old, new: self._pod_changed(new), self._pod_gone)
 
     def reconcile(self, key: str) -> Result | None:
@@ -71,24 +82,16 @@ class VMIController:
             return Result(TIMEOUT_S)
         vmi = self._writes.freshest(cached)
         pods = self._pods.by_index(OWNER_INDEX, vmi.metadata.uid)
-        decision = rules.decide(vmi, pods, self._clock.now(), self._surroundings(vmi))
+        around = self._around.look(vmi)
+        decision = rules.decide(vmi, pods, self._clock.now(), around)
         self._delete_pods(key, decision)
         if decision.create_pod:
-            self._create_pod(key, vmi)
+            self._create_pod(key, vmi, around, provisioning=decision.provisioning)
         elif decision.vmi is not None:
             self._write(vmi, decision.vmi)
         for note in decision.notes:
             self._recorder.event(vmi, note.type, note.reason, note.message)
         return Result(decision.recheck_s) if decision.recheck_s else None
-
-    def _surroundings(self, vmi: VirtualMachineInstance) -> Surroundings:
-        ref, space = owner_vm(vmi), vmi.metadata.namespace
-        vm = self._vms.get(f"{space}/{ref.name}") if self._vms is not None and ref is not None else None
-        orphan = ref is None or vm is None or vm.metadata.uid != ref.uid
-        if self._claims is None or vmi.status.phase not in (names.PHASE_UNSET, names.PHASE_PENDING):
-            return Surroundings(orphan)
-        missing = [name for name in claims(vmi) if self._claims.get(f"{space}/{name}") is None]
-        return Surroundings(orphan, tuple(missing))
 
     def _write(self, old: VirtualMachineInstance, new: VirtualMachineInstance) -> None:
         try:
@@ -98,9 +101,11 @@ class VMIController:
         if written is not None:
             self._writes.remember(written)
 
-    def _create_pod(self, key: str, vmi: VirtualMachineInstance) -> None:
+    def _create_pod(
+        self, key: str, vmi: VirtualMachineInstance, around: Surroundings, *, provisioning: bool = False
+    ) -> None:
         try:
-            pod = render(vmi, self._current_template())
+            pod = render(vmi, self._template_for(vmi, around))
         except UnsupportedSpecError as error:
             decision = rules.failed(vmi, names.FAILED_INVALID_SPEC, str(error), self._clock.now())
             self._write(vmi, decision.vmi or vmi)
@@ -111,16 +116,22 @@ class VMIController:
             return
         self._expectations.expect_creations(key)
         try:
-            created = self._client.create(pod)
+            created = self._client.create(first_consumer(pod) if provisioning else pod)
         except ApiError as error:
             self._expectations.creation_observed(key)
             self._creation_failed(key, vmi, error)
             raise
         self._doubtful.discard(key)
-        self._write(vmi, rules.scheduling(vmi, self._clock.now()))
-        self._recorder.event(
-            vmi, names.EVENT_NORMAL, names.EVENT_SUCCESSFUL_CREATE, f"created the launcher Pod {created.metadata.name}"
-        )
+        if not provisioning:
+            self._write(vmi, rules.scheduling(vmi, self._clock.now()))
+            self._tell_created(vmi, created)
+
+    def _tell_created(self, vmi: VirtualMachineInstance, pod: Pod) -> None:
+        """A VM has told its own start under the same word, and the scheduler tells the Pod's: once more would cost
+        each start of a VM a write and say nothing new."""
+        if owner_vm(vmi) is None:
+            text = f"created the launcher Pod {pod.metadata.name}"
+            self._recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_SUCCESSFUL_CREATE, text)
 
     def _exists_already(self, vmi: VirtualMachineInstance) -> bool:
         selector = f"{names.LABEL_CREATED_BY}={vmi.metadata.uid}"
@@ -148,8 +159,15 @@ class VMIController:
                 raise
             log.info("deleted the launcher Pod", vmi=key, pod=meta.name)
 
-    def _current_template(self) -> TemplateConfig:
-        return with_devices(self._template, self._nodes.list(), self._config())
+    def _template_for(self, vmi: VirtualMachineInstance, around: Surroundings) -> TemplateConfig:
+        config = self._config()
+        template = with_devices(self._template, self._nodes.list(), config)
+        limited = limits_cpu(vmi.metadata.namespace, config, self._namespaces)
+        return replace(template, claims=around.claims, limit_cpu=limited)
+
+    def _volume_changed(self, volume: PersistentVolumeClaim | DataVolume) -> None:
+        for vmi in self._vmis.by_index(VOLUME_INDEX, key_of(volume)):
+            self._queue.add(key_of(vmi))
 
     def _vmi_changed(self, vmi: VirtualMachineInstance) -> None:
         self._queue.add(key_of(vmi))
@@ -185,6 +203,16 @@ def owner_key(pod: Pod) -> str:
 def owner_indexer(pod: Pod) -> list[str]:
     uid = owner_uid(pod)
     return [uid] if uid else []
+
+
+def limits_cpu(namespace: str, config: ClusterConfig, namespaces: Informer[Namespace] | None) -> bool:
+    """Whether machines of the namespace get a CPU limit although they ask for none."""
+    selector = config.auto_cpu_limit_selector
+    if selector is None or namespaces is None:
+        return False
+    found = namespaces.get(namespace)
+    empty = not selector.match_labels and not selector.match_expressions
+    return empty or (found is not None and matches(selector, found.metadata.labels))
 
 
 def with_devices(template: TemplateConfig, nodes: list[Node], cluster: ClusterConfig = UNCONFIGURED) -> TemplateConfig:

@@ -29,8 +29,8 @@ from virt_core.runtime.clock import parse_rfc3339
 HANDLER_FIRST_S = 3.0
 #: A launcher whose VMI is over ends by itself; one that does not is stuck.
 STUCK_AFTER_END_S = 20.0
-#: How often a claim that does not exist is looked for again.
-CLAIM_RECHECK_S = 3.0
+#: A claim that does not exist is seen when it comes; this is for a change that was missed.
+CLAIM_RECHECK_S = 60.0
 
 _ALONE = Surroundings()
 _HANDED_OVER = frozenset({names.PHASE_SCHEDULED, names.PHASE_RUNNING})
@@ -48,6 +48,8 @@ class Note:
 @dataclass(frozen=True, slots=True)
 class Decision:
     create_pod: bool = False
+    #: The Pod is only to be the first user of the VMI's claims.
+    provisioning: bool = False
     delete_pods: tuple[Pod, ...] = ()
     #: The VMI as it should be written, if it differs.
     vmi: VirtualMachineInstance | None = None
@@ -64,16 +66,19 @@ def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, arou
         return _after_end(vmi, pods, now, around)
     if phase in _HANDED_OVER:
         return _watch_over(vmi, facts.current(pods, vmi), now)
-    if not pods:
-        return _begin(vmi, now, around)
-    return _schedule(vmi, facts.current(pods, vmi), now)
+    launchers = [pod for pod in pods if not facts.is_provisioning(pod)]
+    if not launchers:
+        return _begin(vmi, pods, now, around)
+    return _schedule(vmi, facts.current(launchers, vmi), now, around)
 
 
 def scheduling(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineInstance:
     """The VMI once its Pod object exists."""
     status = with_phase(vmi.status, names.PHASE_SCHEDULING, now)
     status = with_handoff(status, handoffs.POD_CREATED, now)
-    status = without_condition(status, names.CONDITION_SYNCHRONIZED)
+    status = without_condition(status, names.CONDITION_SYNCHRONIZED, names.CONDITION_PROVISIONING)
+    if get_condition(status.conditions, names.CONDITION_DATA_VOLUMES_READY) is not None:
+        status = with_condition(status, names.CONDITION_DATA_VOLUMES_READY, names.TRUE, "AllDVsReady", now=now)
     status = with_condition(
         status,
         names.CONDITION_READY,
@@ -101,7 +106,7 @@ def not_synchronized(vmi: VirtualMachineInstance, trouble: facts.Trouble, now: d
     return replace(vmi, status=status)
 
 
-def _begin(vmi: VirtualMachineInstance, now: datetime, around: Surroundings) -> Decision:
+def _begin(vmi: VirtualMachineInstance, helpers: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
     if vmi.status.phase == names.PHASE_SCHEDULING:
         return failed(vmi, names.FAILED_POD_GONE, facts.end_words(None), now)
     if owned.is_receiver(vmi):
@@ -110,10 +115,38 @@ def _begin(vmi: VirtualMachineInstance, now: datetime, around: Surroundings) -> 
         claims = ", ".join(f'"{claim}"' for claim in around.missing_claims)
         trouble = facts.Trouble(names.REASON_PVC_NOT_FOUND, f"there is no PersistentVolumeClaim {claims}")
         return Decision(vmi=not_synchronized(vmi, trouble, now), recheck_s=CLAIM_RECHECK_S)
-    return Decision(create_pod=True)
+    if around.broken:
+        words = f"DataVolume {', '.join(around.broken)} could not be filled"
+        return failed(vmi, names.REASON_DATA_VOLUME_IMPORT, words, now)
+    if around.unready:
+        return Decision(vmi=_waiting_for_data(vmi, around.unready, now))
+    if around.waiting:
+        return _provision(vmi, helpers, around.waiting, now)
+    return Decision(create_pod=True, delete_pods=tuple(pod for pod in helpers if not facts.is_terminating(pod)))
 
 
-def _schedule(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime) -> Decision:
+def _provision(vmi: VirtualMachineInstance, helpers: Sequence[Pod], waiting: Sequence[str], now: datetime) -> Decision:
+    """The claims are bound for a Pod that ends at once; the launcher must not see them before they are filled."""
+    if any(pod.status.phase == "Failed" for pod in helpers):
+        words = f"the Pod that was to be the first user of {', '.join(waiting)} failed"
+        return failed(vmi, names.REASON_FAILED_CREATE, words, now)
+    if not helpers:
+        return Decision(create_pod=True, provisioning=True)
+    words = f"DataVolume {', '.join(waiting)} is made for the node of its first user"
+    status = with_condition(vmi.status, names.CONDITION_PROVISIONING, names.TRUE, "", words, now=now)
+    return Decision(vmi=replace(vmi, status=status))
+
+
+def _waiting_for_data(vmi: VirtualMachineInstance, unready: Sequence[str], now: datetime) -> VirtualMachineInstance:
+    """A change of the DataVolume brings the VMI back here."""
+    words = f"waiting for DataVolume {', '.join(unready)}"
+    status = with_condition(
+        vmi.status, names.CONDITION_DATA_VOLUMES_READY, names.FALSE, "NotAllDVsReady", words, now=now
+    )
+    return replace(vmi, status=status)
+
+
+def _schedule(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime, around: Surroundings) -> Decision:
     if pod is None:
         return failed(vmi, names.FAILED_POD_GONE, facts.end_words(None), now)
     if vmi.status.phase != names.PHASE_SCHEDULING:
@@ -122,11 +155,11 @@ def _schedule(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime) -> De
     if facts.is_finished(pod) or facts.is_terminating(pod):
         return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
     if facts.is_ready_for_node(pod):
-        return _hand_over(vmi, pod, now)
+        return _hand_over(vmi, pod, now, around)
     return _wait_for_pod(vmi, pod, now)
 
 
-def _hand_over(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
+def _hand_over(vmi: VirtualMachineInstance, pod: Pod, now: datetime, around: Surroundings) -> Decision:
     node = pod.spec.node_name
     status = with_phase(vmi.status, names.PHASE_SCHEDULED, now)
     status = with_handoff(status, handoffs.POD_STARTED, now)
@@ -139,6 +172,8 @@ def _hand_over(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision
         qos_class=pod.status.qos_class or None,
         migration_transport="Unix",
         memory=_with_overhead(status, pod),
+        volume_status=owned.volume_statuses(vmi, around.claims),
+        vsock_cid=around.vsock_cid or status.vsock_cid,
     )
     labels = vmi.metadata.labels | {names.LABEL_NODE_NAME: node}
     return Decision(vmi=replace(vmi, metadata=replace(vmi.metadata, labels=labels), status=status))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -10,8 +11,10 @@ from msgspec.structs import replace
 from virt_core.apis import names
 from virt_core.apis.meta import OwnerReference
 from virt_core.apis.quantity import parse_bytes
+from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
+from virt_core.apis.vmistatus import PersistentVolumeClaimInfo, VirtualMachineInstanceStatus, VolumeStatus
+from virt_core.apis.volumes import Volume
 from virt_core.kube.vmistatus import with_condition, without_condition
 
 _Status = VirtualMachineInstanceStatus
@@ -25,6 +28,15 @@ class Surroundings:
     orphan: bool = True
     #: Claims that its volumes name and that do not exist.
     missing_claims: tuple[str, ...] = ()
+    #: Those that do, by their names.
+    claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    #: DataVolumes of its volumes that are not filled yet, and those that never will be.
+    unready: tuple[str, ...] = ()
+    #: Those whose claim is bound, and then filled, only when some Pod uses it.
+    waiting: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
+    #: The address of its vsock, if it wants one.
+    vsock_cid: int | None = None
 
 
 def owner_vm(vmi: VirtualMachineInstance) -> OwnerReference | None:
@@ -34,15 +46,40 @@ def owner_vm(vmi: VirtualMachineInstance) -> OwnerReference | None:
 
 def claims(vmi: VirtualMachineInstance) -> list[str]:
     """The claims that must exist before it can start. A DataVolume's claim has its name."""
-    found: list[str] = []
+    return [name for volume in vmi.spec.volumes if (name := claim_of(volume))]
+
+
+def claim_of(volume: Volume) -> str:
+    """The name of the claim behind a volume; empty when there is none."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    if volume.data_volume is not None:
+        return volume.data_volume.name
+    if volume.ephemeral is not None and volume.ephemeral.persistent_volume_claim is not None:
+        return volume.ephemeral.persistent_volume_claim.claim_name
+    return ""
+
+
+def volume_statuses(vmi: VirtualMachineInstance, found: Mapping[str, PersistentVolumeClaim]) -> list[VolumeStatus]:
+    """What the node must know of each claim: it asks nobody else. Sorted, as the node keeps it."""
+    known = {status.name: status for status in vmi.status.volume_status}
     for volume in vmi.spec.volumes:
-        if volume.persistent_volume_claim is not None:
-            found.append(volume.persistent_volume_claim.claim_name)
-        elif volume.data_volume is not None:
-            found.append(volume.data_volume.name)
-        elif volume.ephemeral is not None and volume.ephemeral.persistent_volume_claim is not None:
-            found.append(volume.ephemeral.persistent_volume_claim.claim_name)
-    return found
+        if (claim := found.get(claim_of(volume))) is not None:
+            status = known.get(volume.name) or VolumeStatus(name=volume.name)
+            known[volume.name] = replace(status, persistent_volume_claim_info=_claim_info(claim))
+    return [known[name] for name in sorted(known)]
+
+
+def _claim_info(claim: PersistentVolumeClaim) -> PersistentVolumeClaimInfo:
+    requests = claim.spec.resources.requests if claim.spec.resources is not None else {}
+    return PersistentVolumeClaimInfo(
+        claim_name=claim.metadata.name,
+        access_modes=claim.status.access_modes or claim.spec.access_modes,
+        volume_mode=claim.spec.volume_mode or names.VOLUME_MODE_FILESYSTEM,
+        capacity=dict(claim.status.capacity),
+        requests=dict(requests),
+        preallocated=claim.metadata.annotations.get(names.ANNOTATION_PREALLOCATION) == "true",
+    )
 
 
 def revision_name(vmi: VirtualMachineInstance) -> str:

@@ -59,6 +59,11 @@ def compute_state(pod: Pod) -> ContainerState:
     return ContainerState()
 
 
+def is_provisioning(pod: Pod) -> bool:
+    """Not a launcher: it was only to be the first user of claims."""
+    return names.ANNOTATION_EPHEMERAL_PROVISIONING in pod.metadata.annotations
+
+
 def is_terminating(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is not None
 

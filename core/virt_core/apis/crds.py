@@ -6,7 +6,6 @@ from typing import Any
 
 from virt_core.apis.apiextensions import (
     CustomResourceColumnDefinition,
-    CustomResourceConversion,
     CustomResourceDefinition,
     CustomResourceDefinitionNames,
     CustomResourceDefinitionSpec,
@@ -49,7 +48,6 @@ def _definition(kind: CrdKind) -> CustomResourceDefinition:
             group=resource.group,
             scope="Namespaced" if resource.namespaced else "Cluster",
             names=_names(kind, resource.plural),
-            conversion=CustomResourceConversion(strategy="None"),
             versions=[_version(kind, version, schema) for version in kind.versions],
         ),
     )

@@ -24,6 +24,11 @@ SERVICE_API = "virt-api"
 TLS_NAME_API = "virt-api.virtpod.internal"
 TLS_NAME_HANDLER = "virt-handler.virtpod.internal"
 TLS_NAME_SERVING = "virt-api.virtpod.svc"
+# The Secrets that hold them, made by virt-controller's leader or by cert-manager
+CERTS_CA = "virtpod-ca"
+CERTS_API_SERVING = "virt-api-serving"
+CERTS_API_CLIENT = "virt-api-client"
+CERTS_HANDLER = "virt-handler-tls"
 TLS_CERT_FILE = "tls.crt"
 TLS_KEY_FILE = "tls.key"
 TLS_CA_FILE = "ca.crt"
@@ -89,6 +94,9 @@ ANNOTATION_POD_BRIDGE_MIGRATION = "kubevirt.io/allow-pod-bridge-network-live-mig
 ANNOTATION_SKIP_NODE_LABELLER = "node-labeller.kubevirt.io/skip-node"
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 ANNOTATION_PREFIX_KUBECTL = "kubectl.kubernetes.io"
+ANNOTATION_EPHEMERAL_PROVISIONING = "kubevirt.io/ephemeral-provisioning"
+ANNOTATION_EVEN_PARITY = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
+ANNOTATION_PREALLOCATION = "cdi.kubevirt.io/storage.preallocation"
 PCI_TOPOLOGY_V3 = "v3"
 
 # Finalizers
@@ -224,10 +232,16 @@ EVENT_SYNC_FAILED = "SyncFailed"
 EVENT_RESUMED = "Resumed"
 EVENT_PAUSED = "Paused"
 
-# Resources that a node offers
+# Resources that a node offers, and how a launcher learns which devices it got for them
+RESOURCE_DOMAIN = "devices.kubevirt.io/"
+ENV_PREFIX_PCI = "PCI_RESOURCE"
+ENV_PREFIX_MDEV = "MDEV_PCI_RESOURCE"
+ENV_PREFIX_USB = "USB_RESOURCE"
 RESOURCE_KVM = "devices.kubevirt.io/kvm"
 RESOURCE_TUN = "devices.kubevirt.io/tun"
 RESOURCE_VHOST_NET = "devices.kubevirt.io/vhost-net"
+RESOURCE_VHOST_VSOCK = "devices.kubevirt.io/vhost-vsock"
+RESOURCE_SEV = "devices.kubevirt.io/sev"
 
 # Inside the launcher Pod
 CONTAINER_COMPUTE = "compute"
@@ -249,6 +263,12 @@ PATH_LIBVIRT = "/var/run/libvirt"
 PATH_IMAGE_VOLUMES = "/var/run/kubevirt-image-volume"
 PATH_KERNEL_BOOT = "/var/run/kubevirt-kernel-boot"
 PATH_SECRETS = "/var/run/kubevirt-private/secret"
+PATH_VM_DISKS = "/var/run/kubevirt-private/vmi-disks"
+PATH_FILE_VOLUMES = "/var/run/kubevirt-private/file-volumes"
+PATH_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+FILE_DISK = "disk.img"
+VOLUME_MODE_BLOCK = "Block"
+VOLUME_MODE_FILESYSTEM = "Filesystem"
 SOCKET_LAUNCHER = "launcher-sock"
 SOCKET_LAUNCHER_INIT = "launcher-init-sock"
 SOCKET_NOTIFY = "notify-sock"
@@ -269,6 +289,21 @@ def service_account_user(name: str, namespace: str = INSTALL_NAMESPACE) -> str:
     return f"system:serviceaccount:{namespace}:{name}"
 
 
+def resource_env(prefix: str, resource: str) -> str:
+    """The environment variable with the devices of a resource, e.g. PCI_RESOURCE_NVIDIA_COM_T4."""
+    return f"{prefix}_{resource.upper().replace('/', '_').replace('.', '_')}"
+
+
+def tls_name_api(namespace: str = INSTALL_NAMESPACE) -> str:
+    """The role of virt-api towards virt-handler."""
+    return f"virt-api.{namespace}.internal"
+
+
+def tls_name_handler(namespace: str = INSTALL_NAMESPACE) -> str:
+    """The role of virt-handler towards virt-api, whatever its address is."""
+    return f"virt-handler.{namespace}.internal"
+
+
 def vmi_id(name: str) -> str:
     """The VMI's name as a label value; a long name is cut and made unique by a digest."""
     if len(name) <= _LABEL_VALUE_LIMIT:
@@ -284,6 +319,26 @@ def container_disk_volume(index: int) -> str:
 def container_disk_path(index: int) -> str:
     """Where that volume is mounted in the compute container."""
     return f"{PATH_IMAGE_VOLUMES}/disk_{index}"
+
+
+def guest_volume(index: int) -> str:
+    """The Pod volume of the claim, host directory, ConfigMap or Secret at `index` of spec.volumes."""
+    return f"volume-{index}"
+
+
+def disk_directory(volume: str) -> str:
+    """Where the claim or host directory of a volume is mounted; its disk is a file in there."""
+    return f"{PATH_VM_DISKS}/{volume}"
+
+
+def disk_device(volume: str) -> str:
+    """Where the claim of a volume appears if it is a block device."""
+    return f"/dev/{volume}"
+
+
+def file_volume_path(volume: str) -> str:
+    """Where the files of a ConfigMap, Secret or downward API volume are mounted."""
+    return f"{PATH_FILE_VOLUMES}/{volume}"
 
 
 def cloud_init_secret_path(volume: str) -> str:

@@ -28,7 +28,7 @@ class VirtualMachinePoolNameGeneration(Struct):
 
 
 class VirtualMachinePoolSelectors(Struct):
-    """Which VMs come first."""
+    """Which VMs are chosen. All that are given must match."""
 
     label_selector: LabelSelector | None = None  #: By their labels.
     node_selector_requirement_matcher: list[NodeSelectorRequirement] = []  #: By the labels of their nodes.
@@ -37,7 +37,7 @@ class VirtualMachinePoolSelectors(Struct):
 class VirtualMachinePoolSelectionPolicy(Struct):
     """The order in which VMs are chosen."""
 
-    selectors: VirtualMachinePoolSelectors | None = None  #: VMs that come first.
+    selectors: VirtualMachinePoolSelectors | None = None  #: The VMs that may be chosen; all by default.
     sort_policy: str | None = None  #: AscendingOrder, DescendingOrder, Newest, Oldest or Random.
 
 
@@ -46,23 +46,25 @@ class VirtualMachinePoolUnmanagedStrategy(Struct):
 
 
 class VirtualMachinePoolOpportunisticScaleInStrategy(Struct):
-    """Take away only VMs that are stopped."""
+    """Take no VM away: the user deletes them."""
 
-    state_preservation: str | None = None  #: Disabled, Offline or Online.
+    #: What stays of a VM that goes: Disabled (nothing), Offline or Online (its volumes).
+    state_preservation: str | None = None
 
 
 class VirtualMachinePoolProactiveScaleInStrategy(Struct):
     """Take VMs away, running or not."""
 
     selection_policy: VirtualMachinePoolSelectionPolicy | None = None  #: Which go first.
-    state_preservation: str | None = None  #: Disabled, Offline or Online.
+    #: What stays of a VM that goes: Disabled (nothing), Offline or Online (its volumes).
+    state_preservation: str | None = None
 
 
 class VirtualMachinePoolScaleInStrategy(Struct):
     """How VMs are taken away. At most one."""
 
     unmanaged: VirtualMachinePoolUnmanagedStrategy | None = None  #: The user takes them away.
-    opportunistic: VirtualMachinePoolOpportunisticScaleInStrategy | None = None  #: Only stopped ones.
+    opportunistic: VirtualMachinePoolOpportunisticScaleInStrategy | None = None  #: Those that the user deletes.
     proactive: VirtualMachinePoolProactiveScaleInStrategy | None = None  #: Running or not.
 
 

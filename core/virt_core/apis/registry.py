@@ -66,6 +66,7 @@ _KINDS: tuple[tuple[str, str, str, str], ...] = (
     ("discovery.k8s.io", "v1", "services", "EndpointSlice:endpointslices:ns"),
     ("", "v1", "storage", "PersistentVolume:persistentvolumes:cluster PersistentVolumeClaim:persistentvolumeclaims:ns"),
     ("storage.k8s.io", "v1", "storage", "StorageClass:storageclasses:cluster"),
+    ("cdi.kubevirt.io", "v1beta1", "datavolume", "DataVolume:datavolumes:ns"),
     ("coordination.k8s.io", "v1", "coordination", "Lease:leases:ns"),
     ("apps", "v1", "apps", "ControllerRevision:controllerrevisions:ns"),
     ("policy", "v1", "apps", "PodDisruptionBudget:poddisruptionbudgets:ns"),

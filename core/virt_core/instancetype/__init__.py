@@ -31,6 +31,7 @@ from virt_core.instancetype.revisions import (
     revision_name,
     same_content,
     stored_revisions,
+    unused_revisions,
     wants_expansion,
 )
 
@@ -59,5 +60,6 @@ __all__ = [
     "shape",
     "stored_revisions",
     "unmet_requirements",
+    "unused_revisions",
     "wants_expansion",
 ]

@@ -119,3 +119,13 @@ def stored_revisions(vm: VirtualMachine) -> list[str]:
     """The revisions that the VM's status points to; after an expansion they can go."""
     refs = (vm.status.instancetype_ref, vm.status.preference_ref)
     return [ref.controller_revision_ref.name for ref in refs if ref is not None and ref.controller_revision_ref]
+
+
+def unused_revisions(vm: VirtualMachine) -> list[str]:
+    """The revisions that its status still points to although its spec names neither type nor preference any more."""
+    pairs = ((vm.spec.instancetype, vm.status.instancetype_ref), (vm.spec.preference, vm.status.preference_ref))
+    return [
+        ref.controller_revision_ref.name
+        for matcher, ref in pairs
+        if matcher is None and ref is not None and ref.controller_revision_ref
+    ]

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.apis.kubevirt import KubeVirt
 from virt_core.kube.client import KubeClient
@@ -74,8 +75,10 @@ def next_state(state: ConfigState, source: KubeVirt | None, base: ClusterConfig 
     if source is None:
         return ConfigState(replace(base, use_emulation=True) if base else UNCONFIGURED)
     configuration = source.spec.configuration if source.spec else None
+    parity = source.metadata.annotations.get(names.ANNOTATION_EVEN_PARITY)
     try:
-        return ConfigState(effective(to_plain(configuration) if configuration else None, base), source)
+        config = effective(to_plain(configuration) if configuration else None, base)
+        return ConfigState(replace(config, even_parity=parity), source)
     except InvalidConfigurationError as error:
         return ConfigState(state.config, source, str(error))
 

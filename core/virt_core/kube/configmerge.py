@@ -12,7 +12,9 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any
 
+from virt_core.apis.base import from_plain
 from virt_core.apis.gates import enabled_gates
+from virt_core.apis.meta import LabelSelector
 from virt_core.apis.quantity import QuantityError, parse_quantity
 from virt_core.kube.configvalues import EXPAND, EXPAND_ALL, REFERENCE, ClusterConfig, MigrationLimits, SMBios
 
@@ -115,6 +117,7 @@ def _life(given: Document, config: ClusterConfig) -> dict[str, Any]:
         "migrations": _migrations(block, config.migrations) if block else None,
         "reference_policy": _at(given, "instancetype", "referencePolicy") or None,
         "supported_agent_versions": tuple(given.get("supportedGuestAgentVersions") or ()) or None,
+        "auto_cpu_limit_selector": _selector(given.get("autoCPULimitNamespaceLabelSelector")),
         "disable_free_page_reporting": _at(given, "virtualMachineOptions", "disableFreePageReporting") is not None,
         "disable_serial_console_log": _at(given, "virtualMachineOptions", "disableSerialConsoleLog") is not None,
         "vm_state_storage_class": given.get("vmStateStorageClass"),
@@ -235,3 +238,7 @@ _QUANTITIES: tuple[tuple[str, ...], ...] = (
     ("migrations", "bandwidthPerMigration"),
     ("developerConfiguration", "minimumReservePVCBytes"),
 )
+
+
+def _selector(given: Mapping[str, Any] | None) -> LabelSelector | None:
+    return from_plain(given, LabelSelector) if given is not None else None

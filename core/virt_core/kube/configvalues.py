@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from virt_core.apis.gates import enabled_gates
+from virt_core.apis.meta import LabelSelector
 
 _ARCHITECTURES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64", "s390x": "s390x"}
 _MACHINE_TYPES = MappingProxyType({"amd64": "q35", "arm64": "virt", "s390x": "s390-ccw-virtio"})
@@ -91,6 +92,8 @@ class ClusterConfig:
     max_guest: str | int | float | None = None
     max_vcpus: int = 512
     max_guest_vcpus: int = 4096
+    even_parity: str | None = None  #: The KubeVirt object's annotation: emulator threads fill up to an even count.
+    auto_cpu_limit_selector: LabelSelector | None = None  #: Namespaces whose machines get a CPU limit by themselves.
     live_update: bool = True  #: vmRolloutStrategy LiveUpdate; else changes wait for a restart.
     # Network
     default_network_interface: str = "bridge"

@@ -18,6 +18,8 @@ from typing import Any, cast
 
 import msgspec
 
+from virt_core.runtime.keypair import load_pair
+
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 #: Bound tokens are renewed on disk; kubelet does it at 80 % of an hour or more.
 _TOKEN_REREAD_S = 60.0
@@ -63,7 +65,7 @@ class Connection:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if self.cert_pem:
-            _load_client_certificate(context, self.cert_pem, self.key_pem)
+            load_pair(context, self.cert_pem, self.key_pem)
         return context
 
     def _current_token(self) -> str:
@@ -74,17 +76,6 @@ class Connection:
                 self.token = Path(self.token_file).read_text().strip()
                 self._token_read_at = time.monotonic()
             return self.token
-
-
-def _load_client_certificate(context: ssl.SSLContext, cert_pem: bytes, key_pem: bytes) -> None:
-    """OpenSSL's binding reads only files; an anonymous one keeps the key off the disk."""
-    fd = os.memfd_create("client-cert", os.MFD_CLOEXEC)
-    try:
-        with os.fdopen(os.dup(fd), "wb") as file:
-            file.write(cert_pem.rstrip() + b"\n" + key_pem)
-        context.load_cert_chain(f"/proc/self/fd/{fd}")
-    finally:
-        os.close(fd)
 
 
 def load_connection(kubeconfig: str | None = None, context: str | None = None) -> Connection:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from virt_core.kube.client import KubeClient, KubeObject, ObjectList
-from virt_core.kube.errors import ApiError, Gone, Unreachable
+from virt_core.kube.errors import ApiError, Gone, NotFound, Unreachable
 from virt_core.kube.store import Indexer, Store, key_of
 from virt_core.kube.watch import Watch, WatchEvent
 from virt_core.runtime.clock import Clock, SystemClock
@@ -25,6 +25,8 @@ T = TypeVar("T", bound=KubeObject)
 
 _FIRST_BACKOFF_S = 0.2
 _MAX_BACKOFF_S = 15.0
+#: How often a kind that the cluster does not have is looked for: whoever installs it expects it to work soon.
+_ABSENT_S = 20.0
 #: A watch that ends sooner than this without an event counts as a failure, or a broken server would keep us spinning.
 _SHORT_WATCH_S = 1.0
 
@@ -47,8 +49,10 @@ class Informer(Generic[T]):
         indexers: Mapping[str, Indexer[T]] | None = None,
         transform: Callable[[T], T] | None = None,
         clock: Clock | None = None,
+        optional: bool = False,
     ) -> None:
-        self._client = client
+        """`optional`: the cluster may not have the kind; then there are no objects, and we look again now and then."""
+        self._client, self._optional = client, optional
         self._cls = cls
         self._namespace, self._labels, self._fields = namespace, label_selector, field_selector
         self._transform = transform
@@ -112,6 +116,12 @@ class Informer(Generic[T]):
             return
         if not isinstance(error, Unreachable):
             self._version = ""
+        if self._optional and isinstance(error, NotFound):
+            with self._dispatch_lock:
+                self._replace_all(ObjectList([], ""))
+            self._synced.set()
+            self._clock.wait(stop, _ABSENT_S * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load, guards nothing
+            return
         self._failures += 1
         if isinstance(error, Gone):
             self._log.info("the watch fell too far behind, listing again")

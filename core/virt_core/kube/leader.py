@@ -52,11 +52,17 @@ class LeaderElector:
         self._lease: Lease | None = None
         self._seen: LeaseSpec | None = None
         self._seen_at = 0.0
+        self._seen_alive = False
         self._leading = threading.Event()
         self._work_error: BaseException | None = None
 
     def is_leader(self) -> bool:
         return self._leading.is_set()
+
+    def somebody_leads(self) -> bool:
+        """We, or another copy that we have seen renew: a lease that was only found may be that of a dead one."""
+        lease = self._lease
+        return self.is_leader() or (self._seen_alive and lease is not None and self._taken(lease))
 
     def run(self, stop: threading.Event) -> None:
         """Stands by, leads, and returns after the stop. Raises LeadershipLost, or what `on_started` raised."""
@@ -130,6 +136,7 @@ class LeaderElector:
         except NotFound:
             return None
         if lease.spec != self._seen:
+            self._seen_alive = self._seen is not None
             self._seen, self._seen_at = lease.spec, self._clock.monotonic()
         self._lease = lease
         return lease

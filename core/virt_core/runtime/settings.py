@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 
@@ -75,3 +77,15 @@ def _boolean(value: str, name: str, parser: argparse.ArgumentParser) -> bool:
     if value.lower() not in _WORDS:
         parser.error(f"{name}={value!r} is neither true nor false")
     return _WORDS[value.lower()]
+
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_DURATION = re.compile(r"(?:\d+[smhd])+")
+
+
+def duration(text: str) -> timedelta:
+    """`90s`, `5m`, `24h`, `7d`, `1h30m`. Raises ValueError."""
+    if not _DURATION.fullmatch(text):
+        raise ValueError(f"{text!r} is not a duration such as 90s, 5m, 24h or 1h30m")
+    parts = re.findall(r"(\d+)([smhd])", text)
+    return timedelta(seconds=sum(int(number) * _UNITS_S[unit] for number, unit in parts))

@@ -16,7 +16,8 @@ from virt_core.kube.patch import MergePatch
 from virt_core.runtime.clock import Clock, rfc3339
 from virt_core.runtime.health import split_address
 from virt_core.runtime.logs import get_logger
-from virt_handler.node.capabilities import DOMAIN_FILE, HOST_FILE, NodeCapabilities
+from virt_handler.node.capabilities import DOMAIN_FILE, FEATURES_FILE, HOST_FILE, NodeCapabilities
+from virt_handler.node.hostfacts import cpu_manager_labels, kernel_labels
 from virt_handler.node.labels import OWNED_PREFIXES, labels
 
 log = get_logger(__name__)
@@ -37,28 +38,47 @@ class Heartbeat:
         capabilities: NodeCapabilities,
         clock: Clock,
         config: Callable[[], ClusterConfig] = ClusterConfig,
+        *,
+        kubelet_root: str = "",
+        ready: Callable[[], bool] = lambda: True,
     ) -> None:
         self._config = config
         self._client, self._node_name, self._clock = client, node_name, clock
         self._address, self._capabilities = address, capabilities
-        self._told: dict[str, str] | None = None
+        self._kubelet_root, self._ready = kubelet_root, ready
+        self._wake = threading.Event()
+        #: The node as it was when we last wrote to it, which saves reading it each time.
+        self._node: Node | None = None
 
     def run(self, stop: threading.Event) -> None:
+        waker = threading.Thread(target=self._nudge_on, args=(stop,), name="heartbeat-stop", daemon=True)
+        waker.start()
         while not stop.is_set():
+            self._wake.clear()
             pause = PERIOD_S * random.uniform(1.0, 1.0 + JITTER)  # noqa: S311 - spreads load, guards nothing
             try:
                 self.beat()
             except ApiError as error:
                 log.warning("the heartbeat did not get through", error=str(error))
                 pause = _RETRY_S
-            self._clock.wait(stop, pause)
+            if not stop.is_set():
+                self._clock.wait(self._wake, pause)
         self.withdraw()
+        waker.join()
+
+    def nudge(self) -> None:
+        """There is news that should not wait for the next beat. From any thread."""
+        self._wake.set()
+
+    def _nudge_on(self, stop: threading.Event) -> None:
+        stop.wait()
+        self.nudge()
 
     def beat(self) -> None:
-        wanted = self._labels()
-        changes = self._label_changes(wanted)
-        self._patch(changes)
-        self._told = wanted
+        if self._node is None:
+            self._node = self._client.get(Node, self._node_name)
+            self._learn_address(self._node)
+        self._node = self._patch(self._label_changes(self._node))
 
     def withdraw(self) -> None:
         """No new VMs while we are away; those that run do not care."""
@@ -67,22 +87,31 @@ class Heartbeat:
         except ApiError as error:
             log.warning("could not withdraw the node; the controller will, in a while", error=str(error))
 
-    def _labels(self) -> dict[str, str]:
-        texts = self._capabilities.text(HOST_FILE), self._capabilities.text(DOMAIN_FILE)
-        obsolete = self._config().obsolete_cpu_models
-        return labels(*texts, kvm=self._capabilities.kvm, obsolete=obsolete) | {names.LABEL_SCHEDULABLE: "true"}
-
-    def _label_changes(self, wanted: dict[str, str]) -> dict[str, str | None]:
+    def _label_changes(self, node: Node) -> dict[str, str | None]:
         """Only what changed goes over the wire; schedulable always: the controller may have taken it away."""
-        before = self._told
-        if before is None:
-            node = self._client.get(Node, self._node_name)
-            self._learn_address(node)
-            before = {key: value for key, value in node.metadata.labels.items() if _is_owned(key, wanted)}
+        before = node.metadata.labels
+        wanted = self._state_labels()
+        if node.metadata.annotations.get(names.ANNOTATION_SKIP_NODE_LABELLER) != "true":
+            wanted |= self._capability_labels()
+            gone = {key for key in before if key.startswith(OWNED_PREFIXES) and key not in wanted}
+        else:
+            gone = set()
         changes: dict[str, str | None] = {key: value for key, value in wanted.items() if before.get(key) != value}
-        changes |= {key: None for key in before if key not in wanted}
-        changes[names.LABEL_SCHEDULABLE] = "true"
+        changes |= dict.fromkeys(gone)
+        changes[names.LABEL_SCHEDULABLE] = wanted[names.LABEL_SCHEDULABLE]
         return changes
+
+    def _state_labels(self) -> dict[str, str]:
+        """A node whose devices the kubelet does not know yet would only turn launchers away."""
+        schedulable = {names.LABEL_SCHEDULABLE: "true" if self._ready() else "false"}
+        if not self._kubelet_root:
+            return schedulable
+        return schedulable | cpu_manager_labels(self._kubelet_root, self._config().feature_gates)
+
+    def _capability_labels(self) -> dict[str, str]:
+        texts = [self._capabilities.text(name) for name in (HOST_FILE, DOMAIN_FILE, FEATURES_FILE)]
+        obsolete = self._config().obsolete_cpu_models
+        return labels(*texts, kvm=self._capabilities.kvm, obsolete=obsolete) | kernel_labels()
 
     def _learn_address(self, node: Node) -> None:
         """Who listens everywhere is reached at the node's own address."""
@@ -93,14 +122,10 @@ class Heartbeat:
         if inner:
             self._address = f"[{inner}]:{port}" if ":" in inner else f"{inner}:{port}"
 
-    def _patch(self, label_changes: dict[str, Any]) -> None:
+    def _patch(self, label_changes: dict[str, Any]) -> Node:
         annotations = {
             names.ANNOTATION_HEARTBEAT: rfc3339(self._clock.now()),
             names.ANNOTATION_HANDLER_ADDRESS: self._address,
         }
         patch = MergePatch({"metadata": {"labels": label_changes, "annotations": annotations}})
-        self._client.patch(Node, self._node_name, "", patch)
-
-
-def _is_owned(key: str, wanted: dict[str, str]) -> bool:
-    return key in wanted or key.startswith(OWNED_PREFIXES)
+        return self._client.patch(Node, self._node_name, "", patch)

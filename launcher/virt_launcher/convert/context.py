@@ -47,6 +47,8 @@ class Context:
     attachments: Mapping[str, Attachment] = field(default_factory=dict)
     smbios: Smbios = field(default_factory=Smbios)
     memballoon_stats_period_s: int = 10
+    #: The Pod has the device that carries vsock.
+    vhost_vsock: bool = False
 
     @property
     def virtio_model(self) -> str:

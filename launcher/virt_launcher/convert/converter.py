@@ -45,6 +45,7 @@ CONFIGURATORS: tuple[Configurator, ...] = (
     devices.configure_sound,
     devices.configure_tpm,
     devices.configure_panic,
+    devices.configure_vsock,
     configure_controllers,
     configure_pci,
 )

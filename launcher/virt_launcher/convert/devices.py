@@ -1,11 +1,11 @@
-"""The small devices: randomness, memory balloon, pointer, watchdog, sound, TPM, panic."""
+"""The small devices: randomness, memory balloon, pointer, watchdog, sound, TPM, panic, vsock."""
 
 from __future__ import annotations
 
 import shutil
 
 from virt_launcher.convert.context import Context
-from virt_launcher.domain.devices import Input, MemBalloon, Panic, Rng, Sound, Tpm, Watchdog
+from virt_launcher.domain.devices import Input, MemBalloon, Panic, Rng, Sound, Tpm, Vsock, Watchdog
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
 
@@ -74,3 +74,16 @@ def configure_tpm(context: Context, domain: Domain) -> None:
 def configure_panic(context: Context, domain: Domain) -> None:
     for spec in context.vmi.spec.domain.devices.panic_devices:
         domain.devices.panics.append(Panic(model=spec.model or "isa"))
+
+
+def configure_vsock(context: Context, domain: Domain) -> None:
+    """The address is the cluster's choice: it must stay when the machine moves, and nobody else may have it."""
+    if not context.vmi.spec.domain.devices.autoattach_vsock:
+        return
+    cid = context.vmi.status.vsock_cid
+    if not cid:
+        raise InvalidVMIError("status.VSOCKCID", "virt-controller has given the machine no vsock address")
+    if not context.vhost_vsock:
+        path = "spec.domain.devices.autoattachVSOCK"
+        raise InvalidVMIError(path, "the Pod has no /dev/vhost-vsock: the node's kernel lacks the module vhost_vsock")
+    domain.devices.vsock = Vsock(model=context.virtio_model, cid_auto=False, cid=cid)

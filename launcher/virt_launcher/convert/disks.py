@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virt_core.apis.devices import CDRomTarget, DiskTarget
+from virt_core.apis.devices import CDRomTarget, DiskTarget, LunTarget
 from virt_core.apis.devices import Disk as DiskSpec
 from virt_launcher.convert.context import Context
 from virt_launcher.convert.cpu import topology_of
@@ -36,7 +36,6 @@ def _disk(context: Context, spec: DiskSpec, path: str) -> Disk:
     _set_kind(context, disk, spec, path)
     _set_source(disk, context.sources.get(spec.name), spec, path)
     disk.error_policy = spec.error_policy or "stop"
-    disk.io = spec.io or None
     disk.serial = spec.serial or None
     disk.boot_order = spec.boot_order
     disk.shareable = bool(spec.shareable)
@@ -49,20 +48,21 @@ def _disk(context: Context, spec: DiskSpec, path: str) -> Disk:
 
 
 def _set_kind(context: Context, disk: Disk, spec: DiskSpec, path: str) -> None:
-    target = spec.cdrom or spec.disk or DiskTarget()
-    disk.device = "disk" if spec.cdrom is None else "cdrom"
+    target = spec.cdrom or spec.lun or spec.disk or DiskTarget()
+    disk.device = "cdrom" if spec.cdrom is not None else "lun" if spec.lun is not None else "disk"
     disk.bus = target.bus or _DEFAULT_BUS
     if disk.bus not in _PREFIXES:
-        kind = "disk" if spec.cdrom is None else "cdrom"
-        raise InvalidVMIError(f"{path}.{kind}.bus", f"{disk.bus!r} is not one of {', '.join(_PREFIXES)}")
+        raise InvalidVMIError(f"{path}.{disk.device}.bus", f"{disk.bus!r} is not one of {', '.join(_PREFIXES)}")
+    if isinstance(target, LunTarget) and target.reservation:
+        raise InvalidVMIError(f"{path}.lun.reservation", "is not supported yet")
     if disk.bus == "virtio":
         disk.model = context.virtio_model
     if isinstance(target, CDRomTarget):
         disk.readonly = target.read_only is not False
         disk.tray = "open" if target.tray == "open" else None
     else:
-        disk.readonly = target.read_only
-        if target.pci_address:
+        disk.readonly = bool(target.read_only)
+        if isinstance(target, DiskTarget) and target.pci_address:
             disk.address = parse_address(target.pci_address, f"{path}.disk.pciAddress")
 
 
@@ -70,9 +70,14 @@ def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str
     if source is None:
         raise InvalidVMIError(f"{path}.name", f"there is no volume {spec.name!r} that could be this disk")
     disk.driver_type = source.format
-    disk.source_file = source.path
-    if source.backing is not None:
-        disk.backing_store = BackingStore(type="file", format=source.backing.format, source_file=source.backing.path)
+    _point(disk, source)
+    disk.readonly = disk.readonly or source.read_only
+    if spec.lun is not None and not source.block:
+        raise InvalidVMIError(f"{path}.lun", f"volume {spec.name!r} is not a block device; use a claim in block mode")
+    if spec.lun is not None and disk.bus != "scsi":
+        raise InvalidVMIError(f"{path}.lun.bus", "SCSI commands need the bus scsi")
+    if source.preallocated:
+        disk.discard = None
     if spec.shareable and source.format != "raw":
         raise InvalidVMIError(
             f"{path}.shareable", f"volume {spec.name!r} belongs to this VM alone and can not be shared"
@@ -81,6 +86,22 @@ def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str
         message = "the volume's file system can not do direct IO; use writethrough or writeback"
         raise InvalidVMIError(f"{path}.cache", message)
     disk.cache = spec.cache or ("none" if source.direct_io or spec.shareable else "writethrough")
+    quick = disk.cache == "none" and (source.block or source.preallocated)
+    disk.io = spec.io or ("native" if quick else None)
+
+
+def _point(disk: Disk, source: DiskSource) -> None:
+    """Where the bytes are, and what they stand on."""
+    if source.block:
+        disk.type, disk.source_dev = "block", source.path
+    else:
+        disk.source_file = source.path
+    if (below := source.backing) is not None:
+        disk.backing_store = BackingStore(type="block" if below.block else "file", format=below.format)
+        if below.block:
+            disk.backing_store.source_dev = below.path
+        else:
+            disk.backing_store.source_file = below.path
 
 
 def letters(number: int) -> str:

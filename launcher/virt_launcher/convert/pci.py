@@ -55,4 +55,4 @@ def _devices(domain: Domain) -> list[Any]:
     found += [*devices.watchdogs, *devices.rngs]
     if devices.memballoon is not None and devices.memballoon.model != "none":
         found.append(devices.memballoon)
-    return found
+    return found if devices.vsock is None else [*found, devices.vsock]

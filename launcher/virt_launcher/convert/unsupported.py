@@ -28,7 +28,6 @@ _ROWS: tuple[tuple[str, Callable[[VirtualMachineInstance], object]], ...] = (
     (f"{_DEVICES}.gpus", lambda vmi: vmi.spec.domain.devices.gpus),
     (f"{_DEVICES}.hostDevices", lambda vmi: vmi.spec.domain.devices.host_devices),
     (f"{_DEVICES}.downwardMetrics", lambda vmi: vmi.spec.domain.devices.downward_metrics),
-    (f"{_DEVICES}.autoattachVSOCK", lambda vmi: vmi.spec.domain.devices.autoattach_vsock),
     (f"{_DEVICES}.tpm.persistent", lambda vmi: vmi.spec.domain.devices.tpm and vmi.spec.domain.devices.tpm.persistent),
 )
 
@@ -53,8 +52,6 @@ def _cpu(vmi: VirtualMachineInstance, name: str) -> object:
 def _refuse_disk_options(vmi: VirtualMachineInstance) -> None:
     for index, disk in enumerate(vmi.spec.domain.devices.disks):
         path = f"{_DEVICES}.disks[{index}]"
-        if disk.lun is not None:
-            raise InvalidVMIError(f"{path}.lun", "is not supported yet: no volume of this launcher is a block device")
         if disk.changed_block_tracking:
             raise InvalidVMIError(f"{path}.changedBlockTracking", "is not supported yet")
         sizes = disk.block_size

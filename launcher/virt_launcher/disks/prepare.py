@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume
 from virt_launcher.children import Children
-from virt_launcher.disks import cloud_init, iso
+from virt_launcher.disks import cloud_init, file_volumes, iso
+from virt_launcher.disks.claims import ClaimDisks
 from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_overlay
 from virt_launcher.disks.empty_disk import make_empty_disk
+from virt_launcher.disks.held import Identity
 from virt_launcher.disks.sources import DiskSource, directory_supports_direct_io
 from virt_launcher.errors import InvalidVMIError
 from virt_launcher.settings import Paths
@@ -31,6 +34,10 @@ class Prepared:
     sources: dict[str, DiskSource] = field(default_factory=dict)
     kernel: KernelFiles = field(default_factory=KernelFiles)
     jobs: list[iso.IsoJob] = field(default_factory=list)
+
+    def identities(self) -> list[Identity]:
+        """The files that QEMU must turn out to hold."""
+        return [source.identity for source in self.sources.values() if source.identity is not None]
 
     def finish(self) -> None:
         for job in self.jobs:
@@ -64,7 +71,11 @@ class DiskPreparer:
             capacity = volume.empty_disk.capacity
             prepared.sources[volume.name] = make_empty_disk(path, capacity, f"{where}.emptyDisk.capacity")
         elif (plan := self._cloud_init(vmi, volume, where)) is not None:
-            self._begin_iso(volume.name, plan, prepared)
+            self._begin_iso(self._paths.cloud_init / f"{volume.name}.iso", volume.name, plan, prepared)
+        elif (plan := file_volumes.plan(volume, where, self._paths)) is not None:
+            self._begin_iso(self._paths.file_disks / f"{volume.name}.iso", volume.name, plan, prepared)
+        elif (source := ClaimDisks(self._paths, vmi).source(volume, where)) is not None:
+            prepared.sources[volume.name] = source
         else:
             raise InvalidVMIError(where, f"volume {volume.name!r} has a source that this launcher can not use yet")
 
@@ -77,8 +88,7 @@ class DiskPreparer:
             return cloud_init.config_drive(vmi, source, f"{where}.cloudInitConfigDrive", secrets)
         return None
 
-    def _begin_iso(self, name: str, plan: cloud_init.IsoPlan, prepared: Prepared) -> None:
-        target = self._paths.cloud_init / f"{name}.iso"
+    def _begin_iso(self, target: Path, name: str, plan: cloud_init.IsoPlan, prepared: Prepared) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
             prepared.jobs.append(iso.begin(plan, target, self._children))

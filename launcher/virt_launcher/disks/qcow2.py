@@ -29,6 +29,8 @@ _REFCOUNT_TABLE_AT, _REFCOUNT_BLOCK_AT, _L1_AT = 1 * _CLUSTER, 2 * _CLUSTER, 3 *
 class Backing:
     path: str
     format: str
+    #: A block device, not a file.
+    block: bool = False
 
 
 def create(path: Path, virtual_size: int, backing: Backing | None = None) -> None:

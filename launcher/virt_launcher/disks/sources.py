@@ -7,18 +7,26 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from virt_launcher.disks.held import Identity
 from virt_launcher.disks.qcow2 import Backing
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSource:
-    """A file that QEMU will open."""
+    """A file or block device that QEMU will open."""
 
     path: str
     format: str
     backing: Backing | None = None
     #: The file, and what it stands on, can be opened with O_DIRECT.
     direct_io: bool = True
+    block: bool = False
+    #: Whatever the disk says.
+    read_only: bool = False
+    #: Its space is taken beforehand and should stay so.
+    preallocated: bool = False
+    #: The file that was checked, where somebody else could exchange it.
+    identity: Identity | None = None
 
 
 def supports_direct_io(*paths: str | Path) -> bool:

@@ -148,3 +148,11 @@ class Tpm:
 @dataclass(kw_only=True, slots=True)
 class Panic:
     model: str | None = at("@model")
+
+
+@dataclass(kw_only=True, slots=True)
+class Vsock:
+    model: str | None = at("@model")
+    cid_auto: bool | None = at("cid/@auto")
+    cid: int | None = at("cid/@address")
+    address: Address | None = at("address")

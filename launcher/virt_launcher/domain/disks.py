@@ -19,6 +19,7 @@ class BackingStore:
     type: str | None = at("@type")
     format: str | None = at("format/@type")
     source_file: str | None = at("source/@file")
+    source_dev: str | None = at("source/@dev")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -36,6 +37,7 @@ class Disk:
     queues: int | None = at("driver/@queues")
     discard: str | None = at("driver/@discard")
     source_file: str | None = at("source/@file")
+    source_dev: str | None = at("source/@dev")
     backing_store: BackingStore | None = at("backingStore")
     target: str | None = at("target/@dev")
     bus: str | None = at("target/@bus")

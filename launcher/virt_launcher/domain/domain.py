@@ -21,6 +21,7 @@ from virt_launcher.domain.devices import (
     Sound,
     Tpm,
     Video,
+    Vsock,
     Watchdog,
 )
 from virt_launcher.domain.disks import Disk
@@ -58,6 +59,7 @@ class Devices:
     memballoon: MemBalloon | None = at("memballoon")
     rngs: list[Rng] = many("rng")
     panics: list[Panic] = many("panic")
+    vsock: Vsock | None = at("vsock")
 
 
 @dataclass(kw_only=True, slots=True)

@@ -6,6 +6,7 @@ The guest wrote them: nothing is trusted.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentInterface, AgentReport, AgentUser
@@ -20,7 +21,9 @@ MAX_USERS = 256
 MAX_FILESYSTEMS = 256
 MAX_DISKS = 16
 MAX_ANSWER = 1 << 20
+MAX_COMMANDS = 128
 _MAX_BYTES = 1 << 63
+_COMMAND = re.compile(r"guest-[a-z0-9-]{1,58}")
 
 
 def report_from_params(params: dict[str, Any]) -> AgentReport:
@@ -39,6 +42,18 @@ def version_from_answer(answer: str) -> str:
     except (ValueError, KeyError, TypeError):
         return ""
     return _text(found)[:MAX_VERSION]
+
+
+def commands_from_answer(answer: str) -> tuple[str, ...]:
+    """What the agent can do, out of the same answer."""
+    if len(answer) > MAX_ANSWER:
+        return ()
+    try:
+        rows = json.loads(answer)["return"]["supported_commands"][:MAX_COMMANDS]
+        names = (_text(row["name"]) for row in rows if row.get("enabled") is True)
+        return tuple(sorted(name for name in names if _COMMAND.fullmatch(name)))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return ()
 
 
 def users_from_answer(answer: str) -> tuple[AgentUser, ...]:

@@ -9,7 +9,18 @@ from typing import Any
 
 from virt_launcher.domain.domain import Domain, from_xml, to_xml
 from virt_launcher.errors import LauncherError, NoMachineError, UnavailableError, WrongStateError
-from virt_launcher.hypervisor.ports import ALIVE, AgentFilesystem, AgentReport, AgentUser, Change, Facts, State
+from virt_launcher.hypervisor.ports import (
+    ALIVE,
+    AgentFilesystem,
+    AgentInfo,
+    AgentReport,
+    AgentUser,
+    Change,
+    Facts,
+    Measurement,
+    SevInfo,
+    State,
+)
 
 
 class FakeHypervisor:
@@ -27,8 +38,12 @@ class FakeHypervisor:
         self.report: AgentReport | None = None
         self.errors: dict[str, str] = {}
         self.screen = b"P6\n2 1\n255\n\xff\x00\x00\x00\x00\xff"
+        self.agent = AgentInfo("7.2")
         self.users: tuple[AgentUser, ...] = ()
         self.filesystems: tuple[AgentFilesystem, ...] = ()
+        #: None: the processor has no SEV.
+        self.sev: SevInfo | None = None
+        self.measured = Measurement("measured", 1, 55, 7, 3)
 
     # -- the protocol ----------------------------------------------------------------------------------------------
 
@@ -103,8 +118,8 @@ class FakeHypervisor:
                 raise WrongStateError("guest agent is not connected")
             return self.report
 
-    def agent_version(self) -> str:
-        return "7.2"
+    def agent_info(self) -> AgentInfo:
+        return self.agent
 
     def reboot(self) -> None:
         with self._called("reboot"):
@@ -133,6 +148,23 @@ class FakeHypervisor:
     def agent_filesystems(self) -> tuple[AgentFilesystem, ...]:
         self._ask_agent("agent_filesystems")
         return self.filesystems
+
+    def sev_info(self) -> SevInfo:
+        with self._called("sev_info"):
+            if self.sev is None:
+                raise WrongStateError("this node has no SEV")
+            return self.sev
+
+    def launch_measurement(self) -> Measurement:
+        with self._called("launch_measurement"):
+            self._alive()
+            self.sev_info()
+            return self.measured
+
+    def inject_secret(self, header: str, secret: str) -> None:
+        with self._called(f"inject_secret {header} {secret}"):
+            self._alive()
+            self.sev_info()
 
     def watch(self, watcher: Callable[[Change], None]) -> None:
         self._watchers.append(watcher)

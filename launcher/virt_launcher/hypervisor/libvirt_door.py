@@ -19,6 +19,7 @@ from virt_launcher.errors import NoMachineError, UnavailableError
 from virt_launcher.hypervisor.libvirt_errors import translate
 from virt_launcher.hypervisor.libvirt_guest import GuestDoor
 from virt_launcher.hypervisor.libvirt_host import CONNECT_DEADLINE_S, open_connection
+from virt_launcher.hypervisor.libvirt_sev import SevDoor
 from virt_launcher.hypervisor.ports import Change, Facts
 from virt_launcher.hypervisor.states import state_and_reason
 
@@ -34,7 +35,7 @@ _STATS = (
 _STATS_FLAGS = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
 
 
-class LibvirtDoor(GuestDoor):
+class LibvirtDoor(GuestDoor, SevDoor):
     def __init__(self, uri: str, domain_name: str) -> None:
         self._uri = uri
         self._name = domain_name

@@ -10,12 +10,13 @@ from typing import Any
 import libvirt
 
 from virt_launcher.hypervisor.agent import (
+    commands_from_answer,
     filesystems_from_answer,
     report_from_params,
     users_from_answer,
     version_from_answer,
 )
-from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentInfo, AgentReport, AgentUser
 
 _AGENT_TIMEOUT_S = 5
 #: The guest writes out all its caches first.
@@ -48,8 +49,9 @@ class GuestDoor(ABC):
             domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
             return report_from_params(domain.guestInfo(_AGENT_TYPES, 0))
 
-    def agent_version(self) -> str:
-        return version_from_answer(self._agent("guest-info"))
+    def agent_info(self) -> AgentInfo:
+        answer = self._agent("guest-info")
+        return AgentInfo(version_from_answer(answer), commands_from_answer(answer))
 
     def agent_users(self) -> tuple[AgentUser, ...]:
         return users_from_answer(self._agent("guest-get-users"))

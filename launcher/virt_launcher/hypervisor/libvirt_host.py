@@ -6,10 +6,14 @@ import threading
 import time
 from dataclasses import dataclass
 from typing import Any
+from xml.etree import ElementTree
 
 import libvirt
 
+from virt_core.runtime.logs import get_logger
 from virt_launcher.errors import LauncherError, UnavailableError
+
+log = get_logger(__name__)
 
 CONNECT_DEADLINE_S = 15.0
 _CONNECT_RETRY_S = 0.005
@@ -61,6 +65,8 @@ class HostAnswers:
     domain_capabilities: str
     qemu: str
     libvirt: str
+    #: The host model of the CPU with every feature by its name; nothing where libvirt can not tell.
+    features: str = ""
 
 
 def ask_host(uri: str, virt_type: str) -> HostAnswers:
@@ -68,16 +74,36 @@ def ask_host(uri: str, virt_type: str) -> HostAnswers:
     libvirt.registerErrorHandler(_ignore_error, None)
     connection = open_connection(uri, CONNECT_DEADLINE_S)
     try:
+        domain = connection.getDomainCapabilities(None, None, "q35", virt_type, 0)
         return HostAnswers(
             connection.getCapabilities(),
-            connection.getDomainCapabilities(None, None, "q35", virt_type, 0),
+            domain,
             _version(connection.getVersion()),
             _version(connection.getLibVersion()),
+            _features(connection, domain, virt_type),
         )
     except libvirt.libvirtError as error:
         raise LauncherError(error.get_error_message()) from error
     finally:
         connection.close()
+
+
+def _features(connection: Any, domain_capabilities: str, virt_type: str) -> str:
+    """A model's name implies most of its features; written out, they are what a scheduler can compare."""
+    root = ElementTree.fromstring(domain_capabilities)  # noqa: S314 - libvirt's own words
+    model = root.find("./cpu/mode[@name='host-model'][@supported='yes']")
+    if model is None:
+        return ""
+    cpu = ElementTree.Element("cpu")
+    cpu.extend(model)
+    arch, machine = root.findtext("arch"), root.findtext("machine")
+    flags = libvirt.VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES
+    try:
+        wish = [ElementTree.tostring(cpu, encoding="unicode")]
+        return str(connection.baselineHypervisorCPU(None, arch, machine, virt_type, wish, flags))
+    except libvirt.libvirtError as error:
+        log.info("libvirt does not write out the features of the CPU", error=error.get_error_message())
+        return ""
 
 
 def _version(number: int) -> str:

@@ -64,6 +64,14 @@ class AgentReport:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentInfo:
+    """What the agent says about itself."""
+
+    version: str = ""
+    commands: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class AgentUser:
     name: str
     domain: str = ""
@@ -79,6 +87,25 @@ class AgentFilesystem:
     total_bytes: int = 0
     #: Serial number and bus of each disk below it.
     disks: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SevInfo:
+    """What the processor shows to those who shall trust it; base64."""
+
+    pdh: str
+    cert_chain: str
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What the processor measured when it loaded the guest."""
+
+    measurement: str
+    api_major: int
+    api_minor: int
+    build_id: int
+    policy: int
 
 
 class Hypervisor(Protocol):
@@ -120,7 +147,7 @@ class Hypervisor(Protocol):
 
     def agent_report(self) -> AgentReport: ...
 
-    def agent_version(self) -> str: ...
+    def agent_info(self) -> AgentInfo: ...
 
     def reboot(self) -> None:
         """Asks the guest to start anew: by its agent, else by the power button."""
@@ -141,6 +168,14 @@ class Hypervisor(Protocol):
     def agent_users(self) -> tuple[AgentUser, ...]: ...
 
     def agent_filesystems(self) -> tuple[AgentFilesystem, ...]: ...
+
+    def sev_info(self) -> SevInfo:
+        """WrongStateError where the processor has no SEV."""
+        ...
+
+    def launch_measurement(self) -> Measurement: ...
+
+    def inject_secret(self, header: str, secret: str) -> None: ...
 
     def watch(self, watcher: Callable[[Change], None]) -> None:
         """Calls `watcher` on every change, from libvirt's own thread: it must not block."""

@@ -19,6 +19,7 @@ from virt_api import app
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
 from virt_api.config import ClusterConfig
+from virt_api.frontproxy import FrontProxy
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.server import HttpServer, ServingTls
@@ -41,6 +42,7 @@ from virt_protos.launcher.v1 import launcher_pb2
 from virt_protos.node.v1 import node_pb2, node_pb2_grpc
 
 TOKEN = "good"
+PROXY = FrontProxy(b"any", frozenset({"front-proxy-client"}))
 PNG = b"\x89PNG\r\n\x1a\npicture"
 
 
@@ -186,6 +188,17 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         )
         return node_pb2.GetFilesystemsResponse(filesystems=[found])
 
+    def GetSevInfo(self, request: Any, context: Any) -> Any:
+        return launcher_pb2.GetSevInfoResponse(pdh="pdh", cert_chain="chain")
+
+    def GetLaunchMeasurement(self, request: Any, context: Any) -> Any:
+        return launcher_pb2.GetLaunchMeasurementResponse(
+            measurement="m", api_major=1, api_minor=2, build_id=3, policy=5, loader_sha="sha"
+        )
+
+    def InjectLaunchSecret(self, request: Any, context: Any) -> Any:
+        return self._command(f"inject {request.header} {request.secret}", request)
+
     def _speak(self) -> None:
         if self.mute:
             raise failed_precondition("the command guest-get-users has not been found")
@@ -220,6 +233,11 @@ class FakeNode(node_pb2_grpc.NodeServicer):
 
 
 @dataclass
+class Settings:
+    config: ClusterConfig
+
+
+@dataclass
 class Rig:
     client: FakeClient
     node: FakeNode
@@ -231,6 +249,8 @@ class Rig:
     handler_tls: Path
     stop: threading.Event
     apps: list[web.Application]
+    #: What tests may change: the cluster's configuration.
+    settings: Settings
 
     @property
     def url(self) -> str:
@@ -283,14 +303,15 @@ def running(directory: Path) -> Iterator[Rig]:
     (directory / "proxy-ca.crt").write_bytes(proxy_ca.pem)
     clock = FakeClock()
     apps: list[web.Application] = []
-    build = builder(client, TlsFiles(own), clock, apps)
-    server = HttpServer("127.0.0.1", 0, ServingTls(serving, directory / "proxy-ca.crt"), build)
+    settings = Settings(ClusterConfig(default_architecture="amd64"))
+    build = builder(client, TlsFiles(own), clock, apps, settings)
+    server = HttpServer("127.0.0.1", 0, ServingTls(TlsFiles(serving, ca=False), proxy_ca.pem), build)
     stop = threading.Event()
     thread = threading.Thread(target=server.run, args=(stop,), name="http")
     thread.start()
     try:
         assert server.started.wait(10)
-        yield Rig(client, node, server.port, ca, proxy_ca, directory, clock, handler_tls, stop, apps)
+        yield Rig(client, node, server.port, ca, proxy_ca, directory, clock, handler_tls, stop, apps, settings)
     finally:
         stop.set()
         thread.join(15)
@@ -302,16 +323,19 @@ def serve_node(node: FakeNode, tls: Path) -> Any:
     return serve_tcp("127.0.0.1:0", [lambda s: node_pb2_grpc.add_NodeServicer_to_server(node, s)], TlsFiles(tls))
 
 
-def builder(client: FakeClient, tls: TlsFiles, clock: FakeClock, apps: list[web.Application]) -> Callable[[], Any]:
+def builder(
+    client: FakeClient, tls: TlsFiles, clock: FakeClock, apps: list[web.Application], settings: Settings
+) -> Callable[[], Any]:
     def build() -> tuple[web.Application, Callable[[], Awaitable[None]]]:
         kube = Kube(client)
         nodes = Nodes(kube, tls, 1)
         services = app.Services(
             kube=kube,
             nodes=nodes,
-            authenticator=Authenticator(kube, clock, frozenset({"front-proxy-client"})),
+            authenticator=Authenticator(kube, clock, lambda: PROXY),
             authorizer=Authorizer(kube),
-            config=ClusterConfig(default_architecture="amd64"),
+            config=settings.config,
+            live_config=lambda: settings.config,
             clock=clock,
         )
 

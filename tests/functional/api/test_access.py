@@ -59,15 +59,18 @@ def test_the_right_is_that_of_the_very_path(rig: Rig) -> None:
     for route in ROUTES:
         call(rig, route.method, url(rig, route, "v1"), headers=BEARER, body=b"{}")
         wanted: Any = rig.client.access[-1].spec.resource_attributes
-        assert (wanted.group, wanted.version, wanted.namespace) == ("subresources.kubevirt.io", "v1", "default")
+        namespace = "" if route.clusterwide else "default"
+        assert (wanted.group, wanted.version, wanted.namespace) == ("subresources.kubevirt.io", "v1", namespace)
         assert wanted.verb == {"GET": "get", "PUT": "update"}[route.method]
-        assert wanted.name == ("" if route.nameless else "vm1")
+        assert wanted.name == ("" if route.nameless or route.clusterwide else "vm1")
         asked[route.template] = f"{wanted.resource}/{wanted.subresource}".rstrip("/")
     prefix = "/namespaces/{namespace}/virtualmachineinstances/{name}/"
     assert asked[prefix + "vnc/screenshot"] == "virtualmachineinstances/vnc/screenshot"
     assert asked[prefix + "portforward/{port}/{protocol}"] == "virtualmachineinstances/portforward"
     assert asked[prefix + "evacuate/cancel"] == "virtualmachineinstances/evacuate/cancel"
+    assert asked[prefix + "sev/fetchcertchain"] == "virtualmachineinstances/sev/fetchcertchain"
     assert asked["/namespaces/{namespace}/expand-vm-spec"] == "expand-vm-spec"
+    assert asked["/dump-cluster-profiler"] == "dump-cluster-profiler"
 
 
 def test_other_methods_are_not_served(rig: Rig) -> None:

@@ -112,3 +112,15 @@ def test_picture_comes_in_pieces(hypervisor: Hypervisor) -> None:
     picture = Picture()
     hypervisor.screenshot(picture.feed)
     assert picture.finish().startswith(b"\x89PNG")
+
+
+def test_a_processor_without_sev_says_so(hypervisor: Hypervisor) -> None:
+    with pytest.raises(WrongStateError, match="no SEV"):
+        hypervisor.sev_info()
+    hypervisor.define(XML)
+    hypervisor.start()
+    # libvirt's test driver stumbles over flags that its own library sets.
+    with pytest.raises(LauncherError):
+        hypervisor.launch_measurement()
+    with pytest.raises(LauncherError):
+        hypervisor.inject_secret("aGVhZGVy", "c2VjcmV0")

@@ -209,9 +209,9 @@ class pod_cgroup:
         self._folders: list[Path] = []
 
     def __enter__(self) -> list[Path]:
-        from virt_netsetup.process import cgroup_files
+        from virt_netsetup.cgroups import files_of
 
-        for file in cgroup_files(self._pid):
+        for file in files_of(self._pid, but_not={}):
             folder = file.parent / f"nst-{self._pid}"
             folder.mkdir()
             self._folders.append(folder)

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
-from unit.api.reviews import CREATE, HANDLER, MUTATOR, UPDATE, create, patched, review, vmi
+from unit.api.reviews import (
+    CONFIG,
+    CREATE,
+    HANDLER,
+    MUTATOR,
+    UPDATE,
+    create,
+    hooks,
+    patched,
+    review,
+    vmi,
+)
 
 from virt_api.admission.causes import invalid
 from virt_api.admission.review import MAX_CAUSES, BadReview, answer, refusal
@@ -235,3 +247,15 @@ def test_what_is_no_review_is_said(body: bytes) -> None:
 def test_a_review_without_an_object_is_refused_not_crashed() -> None:
     body = msgspec.json.encode({"request": {"uid": "x", "operation": "CREATE"}})
     assert msgspec.json.decode(answer(body, MUTATOR))["response"]["allowed"] is False
+
+
+def test_even_parity_is_the_clusters_wish_for_isolated_emulators() -> None:
+    obj = vmi()
+    cpu = {"cores": 2, "dedicatedCpuPlacement": True, "isolateEmulatorThread": True}
+    obj["spec"]["domain"] |= {"cpu": cpu, "resources": {"requests": {"memory": "128Mi"}, "limits": {"memory": "128Mi"}}}
+    key = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
+    aligned = replace(CONFIG, even_parity="", feature_gates=CONFIG.feature_gates | {"AlignCPUs"})
+    assert create(obj, using=hooks(config=aligned)).admitted["metadata"]["annotations"][key] == ""
+    for config in (CONFIG, replace(CONFIG, even_parity=""), replace(aligned, even_parity=None)):
+        assert key not in create(obj, using=hooks(config=config)).admitted["metadata"]["annotations"]
+    assert key not in create(vmi(), using=hooks(config=aligned)).admitted["metadata"]["annotations"]

@@ -8,7 +8,8 @@ import pytest
 from grpc import StatusCode
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from virt_api.authn import common_name, from_headers
+from virt_api.authn import from_headers
+from virt_api.frontproxy import FrontProxy, common_name
 from virt_api.problems import Problem, from_api, from_node
 from virt_core.kube.errors import ApiError, NotFound, Unreachable
 
@@ -34,7 +35,8 @@ def test_user_groups_and_extras_are_read_from_the_proxys_headers() -> None:
             ("X-Remote-Extra-Scopes", "s1"),
             ("X-Remote-Extra-scopes", "s2"),
             ("X-Remote-Extra-Acme.com%2Fproject", "p"),
-        )
+        ),
+        FrontProxy(),
     )
     assert (who.user, who.uid, who.groups) == ("alice", "7", ("a", "b"))
     assert who.extra == {"scopes": ["s1", "s2"], "acme.com/project": ["p"]}
@@ -42,7 +44,7 @@ def test_user_groups_and_extras_are_read_from_the_proxys_headers() -> None:
 
 def test_a_proxy_that_names_nobody_is_refused() -> None:
     with pytest.raises(Problem) as refused:
-        from_headers(headers(("X-Remote-Group", "system:masters")))
+        from_headers(headers(("X-Remote-Group", "system:masters")), FrontProxy())
     assert refused.value.code == 401
 
 

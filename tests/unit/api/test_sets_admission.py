@@ -74,6 +74,10 @@ def test_sets_accept(make: Any, change: dict[str, Any]) -> None:
     assert verdict.admitted == make(**change)
 
 
+def selecting(strategy: str, **selectors: Any) -> dict[str, Any]:
+    return {strategy: {"proactive": {"selectionPolicy": {"selectors": selectors}}}}
+
+
 @pytest.mark.parametrize(
     ("change", "field"),
     [
@@ -91,6 +95,15 @@ def test_sets_accept(make: Any, change: dict[str, Any]) -> None:
             {"scaleInStrategy": {"opportunistic": {"statePreservation": "Maybe"}}},
             "spec.scaleInStrategy.opportunistic.statePreservation",
         ),
+        (
+            selecting("scaleInStrategy", labelSelector={"matchExpressions": [{"key": "a", "operator": "Is"}]}),
+            "spec.scaleInStrategy.proactive.selectionPolicy.selectors.labelSelector",
+        ),
+        (
+            selecting("updateStrategy", nodeSelectorRequirementMatcher=[{"key": "a", "operator": "Is"}]),
+            "spec.updateStrategy.proactive.selectionPolicy.selectors.nodeSelectorRequirementMatcher[0].operator",
+        ),
+        ({"autohealing": {"startUpFailureThreshold": 0}}, "spec.autohealing.startUpFailureThreshold"),
     ],
 )
 def test_pools_refuse(change: dict[str, Any], field: str) -> None:
@@ -154,6 +167,17 @@ def test_a_vmi_can_want_no_presets_and_others_are_not_meant() -> None:
 def test_presets_that_disagree_are_refused() -> None:
     cluster = FakeCluster(preset("one", cpu={"cores": 3}), preset("two", cpu={"cores": 2}))
     assert create(labelled(), using=hooks(cluster)).causes == [("spec.domain.cpu", INVALID)]
+
+
+def test_a_manifest_that_a_preset_filled_in_can_be_sent_again() -> None:
+    using = hooks(FakeCluster(preset("one", cpu={"cores": 3})))
+    path = "/virtualmachineinstances-mutate"
+    old = create(labelled(), using=using).admitted
+    assert update(labelled(), old, path, using=using).admitted["spec"] == old["spec"]
+    other = hooks(FakeCluster(preset("one", cpu={"cores": 4})))
+    assert update(labelled(), old, path, using=other).admitted["spec"] != old["spec"]
+    at_odds = hooks(FakeCluster(preset("one", cpu={"cores": 3}), preset("two", cpu={"cores": 2})))
+    assert update(labelled(), old, path, using=at_odds).code == 200
 
 
 def test_the_cached_preset_is_never_changed() -> None:

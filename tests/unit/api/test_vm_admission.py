@@ -10,6 +10,8 @@ import pytest
 from unit.api.fakecluster import FakeCluster
 from unit.api.reviews import CONFIG, create, hooks, update, vm, vmi
 
+from virt_core.apis import names
+
 INVALID, REQUIRED = "FieldValueInvalid", "FieldValueRequired"
 NOT_FOUND, NOT_SUPPORTED = "FieldValueNotFound", "FieldValueNotSupported"
 DV: dict[str, Any] = {"metadata": {"name": "dv"}, "spec": {"storage": {}, "source": {"blank": {}}}}
@@ -36,6 +38,16 @@ def test_only_what_must_stay_the_same_is_kept_in_the_vm() -> None:
     assert len(spec["domain"]["firmware"]["uuid"]) == len(spec["domain"]["firmware"]["serial"]) == 36
     assert "cpu" not in spec["domain"]
     assert spec["volumes"] == vmi()["spec"]["volumes"]
+
+
+def test_a_vm_is_made_with_its_finalizer() -> None:
+    """It would cost each VM a write to get it later."""
+    assert create(vm()).admitted["metadata"]["finalizers"] == [names.FINALIZER_VM_CONTROLLER]
+    obj = vm()
+    obj["metadata"]["finalizers"] = ["example.com/mine"]
+    assert create(obj).admitted["metadata"]["finalizers"] == ["example.com/mine", names.FINALIZER_VM_CONTROLLER]
+    changed = vm(runStrategy="Halted")
+    assert "finalizers" not in update(changed, vm(), "/virtualmachines-mutate").admitted["metadata"]
 
 
 def test_an_update_gets_no_new_identity() -> None:

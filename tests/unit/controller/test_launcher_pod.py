@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 from framework.vmis import vmi
 
-from virt_controller.launcher_pod import TemplateConfig, UnsupportedSpecError, render
+from virt_controller.launcher_pod import TemplateConfig, UnsupportedSpecError, first_consumer, render
 from virt_controller.launcher_pod import memory as overheads
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
+from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.podvolumes import PersistentVolumeClaimSpec
 from virt_core.apis.quantity import parse_bytes
+from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.configvalues import ClusterConfig
 
 GOLDEN = Path(__file__).parent / "golden"
 CONFIG = TemplateConfig("example.internal/launcher:v1")
@@ -62,13 +66,42 @@ def rich() -> VirtualMachineInstance:
     )
 
 
+def claim(name: str, mode: str = "Filesystem") -> PersistentVolumeClaim:
+    return PersistentVolumeClaim(metadata=ObjectMeta(name=name), spec=PersistentVolumeClaimSpec(volume_mode=mode))
+
+
+STORAGE = TemplateConfig(
+    "example.internal/launcher:v1",
+    cluster=ClusterConfig(feature_gates=frozenset({"HostDisk"})),
+    claims={name: claim(name, "Block" if name == "raw" else "Filesystem") for name in ("c", "dv", "raw", "base")},
+)
+VOLUMES: list[dict[str, Any]] = [
+    {"name": "file", "persistentVolumeClaim": {"claimName": "c"}},
+    {"name": "file-ro", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+    {"name": "block", "persistentVolumeClaim": {"claimName": "raw"}},
+    {"name": "imported", "dataVolume": {"name": "dv"}},
+    {"name": "layer", "ephemeral": {"persistentVolumeClaim": {"claimName": "base"}}},
+    {"name": "conf", "configMap": {"name": "conf", "optional": True, "volumeLabel": "x"}},
+    {"name": "hush", "secret": {"secretName": "hush"}},
+    {"name": "self", "downwardAPI": {"fields": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+    {"name": "answers", "sysprep": {"secret": {"name": "win"}}},
+    {"name": "token", "serviceAccount": {"serviceAccountName": "robot"}},
+]
+
+
+def storage() -> VirtualMachineInstance:
+    return vmi("storage", spec={"volumes": VOLUMES})
+
+
 CASES = {"base": (vmi(), CONFIG), "kvm": (vmi(), KVM), "kernel-boot": (kernel_boot(), CONFIG), "rich": (rich(), CONFIG)}
+#: Not in all of them: a guest that is to have a token, and a directory of the node.
+GOLDENS = CASES | {"storage": (storage(), STORAGE)}
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", GOLDENS)
 def test_golden(name: str) -> None:
     """Set VIRT_UPDATE_GOLDEN=1 to write the files anew, and read the difference."""
-    text = json.dumps(to_plain(render(*CASES[name])), indent=1, sort_keys=True) + "\n"
+    text = json.dumps(to_plain(render(*GOLDENS[name])), indent=1, sort_keys=True) + "\n"
     path = GOLDEN / f"{name}.json"
     if os.environ.get("VIRT_UPDATE_GOLDEN"):
         path.parent.mkdir(exist_ok=True)
@@ -149,9 +182,55 @@ def test_overhead_grows_with_what_costs() -> None:
 
 
 def test_unknown_volume_source_is_refused_by_name() -> None:
-    strange = vmi(spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]})
-    with pytest.raises(UnsupportedSpecError, match=r"spec.volumes\[0\] \(data\).*persistentVolumeClaim"):
+    strange = vmi(spec={"volumes": [{"name": "data", "downwardMetrics": {}}]})
+    with pytest.raises(UnsupportedSpecError, match=r"spec.volumes\[0\] \(data\).*downwardMetrics"):
         render(strange, CONFIG)
+
+
+def test_a_claim_that_is_gone_is_named() -> None:
+    with pytest.raises(UnsupportedSpecError, match=r"spec.volumes\[0\] \(data\).*'c'"):
+        render(vmi(spec={"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}]}), CONFIG)
+
+
+def host_disk(path: str, type: str = "Disk") -> VirtualMachineInstance:
+    return vmi(spec={"volumes": [{"name": "data", "hostDisk": {"path": path, "type": type}}]})
+
+
+def test_a_directory_of_the_node_only_where_the_cluster_allows_it() -> None:
+    with pytest.raises(UnsupportedSpecError, match="feature gate HostDisk"):
+        render(host_disk("/srv/vms/one.img"), CONFIG)
+    for type, kind in (("Disk", "Directory"), ("DiskOrCreate", "DirectoryOrCreate")):
+        spec = render(host_disk("/srv/vms/one.img", type), STORAGE).spec
+        (volume,) = [each for each in spec.volumes if each.host_path is not None]
+        assert volume.host_path is not None
+        assert (volume.host_path.path, volume.host_path.type) == ("/srv/vms", kind)
+
+
+@pytest.mark.parametrize("path", ["one.img", "/one.img", "/srv/../etc/shadow", "/srv/vms/", "//srv/x", "/srv/./x", "/"])
+def test_a_crooked_path_of_the_node_is_refused(path: str) -> None:
+    with pytest.raises(UnsupportedSpecError, match="plain, absolute path"):
+        render(host_disk(path), STORAGE)
+
+
+def test_a_token_only_for_a_guest_that_is_to_have_one() -> None:
+    spec = render(storage(), STORAGE).spec
+    assert (spec.automount_service_account_token, spec.service_account_name) == (True, "robot")
+    assert render(rich(), CONFIG).spec.automount_service_account_token is False
+
+
+def test_the_first_user_of_a_claim_uses_it_and_nothing_else() -> None:
+    pod = first_consumer(render(storage(), STORAGE))
+    (container,) = pod.spec.containers
+    assert (container.command, container.args) == (["true"], [])
+    assert pod.spec.volumes == render(storage(), STORAGE).spec.volumes
+    assert pod.metadata.annotations[names.ANNOTATION_EPHEMERAL_PROVISIONING] == "true"
+
+
+def test_a_vsock_is_asked_of_the_node() -> None:
+    wanted = vmi(spec={"domain": {"memory": {"guest": "64Mi"}, "devices": {"autoattachVSOCK": True}}})
+    resources = render(wanted, CONFIG).spec.containers[0].resources
+    assert resources is not None
+    assert resources.limits[names.RESOURCE_VHOST_VSOCK] == "1"
 
 
 def test_long_names_stay_valid() -> None:
@@ -159,3 +238,11 @@ def test_long_names_stay_valid() -> None:
     assert len(pod.metadata.generate_name) + 5 <= 63
     assert all(len(value) <= 63 for value in pod.metadata.labels.values())
     assert len(pod.spec.hostname) <= 63
+
+
+def test_a_limit_of_its_own_goes_before_the_namespaces() -> None:
+    limiting = TemplateConfig("example.internal/launcher:v1", limit_cpu=True)
+    for machine, limit in ((vmi(), "1"), (rich(), "4")):
+        resources = render(machine, limiting).spec.containers[0].resources
+        assert resources is not None
+        assert resources.limits["cpu"] == limit

@@ -156,3 +156,59 @@ def test_a_new_template_reaches_vms_and_restarts_their_vmis(rig: Rig) -> None:
     spec = rig.kube.objects[f"{VMS}/p-0"]["spec"]["template"]["spec"]
     assert spec["domain"]["chassis"] == {"asset": "7"}
     assert rig.names(VMS) == {"p-0"}
+
+
+def preserving_pool(replicas: int) -> dict[str, Any]:
+    plain = plain_pool(replicas)
+    plain["spec"]["scaleInStrategy"] = {"proactive": {"statePreservation": "Offline"}}
+    plain["spec"]["virtualMachineTemplate"]["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "d"}, "spec": {}}]
+    return plain
+
+
+def owners(rig: Rig, path: str) -> list[str]:
+    return [ref["uid"] for ref in rig.kube.objects[path]["metadata"].get("ownerReferences") or []]
+
+
+def test_volumes_of_a_vm_that_goes_are_preserved(rig: Rig) -> None:
+    """Whoever deletes it: the VM waits until its claim and its DataVolume are no longer its own."""
+    rig.kube.put(POOL, preserving_pool(1))
+    eventually(lambda: rig.names(VMS) == {"p-0"})
+    made = rig.kube.objects[f"{VMS}/p-0"]["metadata"]
+    assert made["finalizers"] == [names.FINALIZER_POOL]
+    claim = "/api/v1/namespaces/default/persistentvolumeclaims/d-0"
+    volume = "/apis/cdi.kubevirt.io/v1beta1/namespaces/default/datavolumes/d-0"
+    ref = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "p-0", "uid": made["uid"]}
+    for path in (claim, volume):
+        rig.kube.put(path, {"metadata": {"ownerReferences": [ref, ref | {"name": "b", "uid": "other"}]}, "spec": {}})
+    rig.change(f"{VMS}/p-0", metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    eventually(lambda: not rig.kube.objects[f"{VMS}/p-0"]["metadata"].get("finalizers"))
+    assert owners(rig, claim) == owners(rig, volume) == ["other"]
+    assert rig.names(VMS) == {"p-0"}
+    rig.kube.remove(f"{VMS}/p-0")
+    eventually(lambda: rig.names(VMS) == {"p-0"})
+    assert rig.kube.objects[f"{VMS}/p-0"]["metadata"]["uid"] != made["uid"]
+
+
+def test_a_vm_that_was_taken_out_stays_out_and_is_replaced(rig: Rig) -> None:
+    rig.kube.put(POOL, preserving_pool(1))
+    eventually(lambda: rig.names(VMS) == {"p-0"})
+    rig.change(f"{VMS}/p-0", metadata={"ownerReferences": []})
+    eventually(lambda: rig.names(VMS) == {"p-0", "p-1"})
+    eventually(lambda: not rig.kube.objects[f"{VMS}/p-0"]["metadata"].get("finalizers"))
+    assert not owners(rig, f"{VMS}/p-0")
+
+
+def test_members_whose_labels_do_not_match_any_more_are_let_go(rig: Rig) -> None:
+    rig.kube.put(RS, replica_set(1))
+    eventually(lambda: len(rig.names(VMIS)) == 1)
+    (first,) = rig.names(VMIS)
+    rig.change(f"{VMIS}/{first}", metadata={"labels": {"app": "y"}})
+    eventually(lambda: len(rig.names(VMIS)) == 2)
+    eventually(lambda: not owners(rig, f"{VMIS}/{first}"))
+
+
+def test_the_vms_of_a_pool_that_is_gone_wait_for_nobody(rig: Rig) -> None:
+    rig.kube.put(POOL, preserving_pool(1))
+    eventually(lambda: rig.names(VMS) == {"p-0"})
+    rig.kube.remove(POOL)
+    eventually(lambda: not rig.kube.objects[f"{VMS}/p-0"]["metadata"].get("finalizers"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from itertools import islice
 from typing import Any
@@ -11,7 +12,7 @@ from framework.vms import plain_vm, vm
 
 from virt_controller.pool import choose, healing
 from virt_controller.pool import decide as pools
-from virt_controller.pool.naming import free_numbers, make_vm, renewed, spec_for, template_of
+from virt_controller.pool.naming import free_numbers, make_vm, relabelled, renewed, spec_for, template_of
 from virt_controller.replicaset import decide as replicas
 from virt_controller.sets.members import conditions
 from virt_controller.sets.selectors import matches, text
@@ -100,6 +101,8 @@ def test_what_a_replica_set_makes_and_tells() -> None:
     made = replicas.make_vmi(replica_set(1))
     assert (made.metadata.generate_name, made.metadata.labels) == ("rs", {"app": "x"})
     assert made.metadata.owner_references[0].kind == "VirtualMachineInstanceReplicaSet"
+    named = {"metadata": {"generateName": "guest-", "labels": {"app": "x"}}, "spec": {"domain": {}}}
+    assert replicas.make_vmi(replica_set(1, template=named)).metadata.generate_name == "guest-"
     status = replicas.status(replica_set(3), [member("a"), member("b", ready="False"), member("c", "Failed")])
     assert (status.replicas, status.ready_replicas, status.label_selector) == (2, 1, "app=x")
 
@@ -192,10 +195,33 @@ def test_scaling() -> None:
     assert names_of(decision.delete) == ["p-2", "p-1"]
     three = members(numbered(0), numbered(1), numbered(2))
     assert not pools.decide(pool(1, scaleInStrategy={"unmanaged": {}}), three, NOW).delete
-    runs = {f"p-{n}": from_plain({"spec": {"domain": {}}}, VirtualMachineInstance) for n in (0, 2)}
-    some = members(numbered(0), numbered(1), numbered(2), vmis=runs)
-    assert names_of(pools.decide(pool(1, scaleInStrategy={"opportunistic": {}}), some, NOW).delete) == ["p-1"]
+    assert not pools.decide(pool(1, scaleInStrategy={"opportunistic": {}}), three, NOW).delete
     assert pools.decide(pool(9, paused=True), three, NOW) == pools.Decision()
+
+
+def test_a_vm_that_goes_keeps_its_number_until_it_is_gone() -> None:
+    """Its successor finds what it left behind, and never meets it."""
+    going = numbered(1)
+    going.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    assert pools.decide(pool(2), members(numbered(0), going), NOW) == pools.Decision()
+    assert pools.decide(pool(3), members(numbered(0), going), NOW).create == 1
+
+
+def preserving(how: str = "Offline", strategy: str = "proactive") -> dict[str, Any]:
+    return {"scaleInStrategy": {strategy: {"statePreservation": how}}}
+
+
+def test_who_preserves_volumes_guards_its_vms_first() -> None:
+    kept = numbered(0)
+    kept.metadata.finalizers = [names.FINALIZER_POOL]
+    for strategy in ("proactive", "opportunistic"):
+        for how in ("Offline", "Online"):
+            decision = pools.decide(pool(1, **preserving(how, strategy)), members(kept, numbered(1)), NOW)
+            assert (names_of(decision.guard), decision.delete) == (["p-1"], ())
+    assert names_of(pools.decide(pool(1, **preserving("Disabled")), members(kept), NOW).guard) == ["p-0"]
+    guarded = numbered(1)
+    guarded.metadata.finalizers = [names.FINALIZER_POOL]
+    assert len(pools.decide(pool(1, **preserving()), members(kept, guarded), NOW).delete) == 1
 
 
 @pytest.mark.parametrize(
@@ -214,17 +240,20 @@ def test_orders(sort: str, expected: list[str]) -> None:
     assert names_of(choose.in_order(vms, policy, shuffle=lambda _vms: None)) == expected
 
 
-def test_selected_ones_come_first() -> None:
+def test_only_selected_ones_are_chosen() -> None:
     vms = [numbered(0), numbered(1), numbered(2)]
     vms[2].metadata.labels["cheap"] = "yes"
     by_label = {"sortPolicy": "AscendingOrder", "selectors": {"labelSelector": {"matchLabels": {"cheap": "yes"}}}}
     policy = from_plain(by_label, VirtualMachinePoolSelectionPolicy)
-    assert names_of(choose.in_order(vms, policy))[0] == "p-2"
+    assert names_of(choose.in_order(vms, policy)) == ["p-2"]
     term = {"key": "zone", "operator": "In", "values": ["b"]}
     by_node = {"sortPolicy": "AscendingOrder", "selectors": {"nodeSelectorRequirementMatcher": [term]}}
     policy = from_plain(by_node, VirtualMachinePoolSelectionPolicy)
     zones = {"p-1": {"zone": "b"}}
-    assert names_of(choose.in_order(vms, policy, lambda v: zones.get(v.metadata.name, {})))[0] == "p-1"
+    assert names_of(choose.in_order(vms, policy, lambda v: zones.get(v.metadata.name, {}))) == ["p-1"]
+    assert vms[0].spec.template is not None
+    vms[0].spec.template.spec.node_selector = {"zone": "b"}
+    assert names_of(choose.in_order(vms, policy, lambda v: zones.get(v.metadata.name, {}))) == ["p-0", "p-1"]
 
 
 def old_vmi(number: int) -> VirtualMachineInstance:
@@ -235,30 +264,85 @@ def old_vmi(number: int) -> VirtualMachineInstance:
 
 
 def test_update_strategies() -> None:
+    """The VMs first, all at once; then their VMIs, as many at a time as may be away."""
     vms = (numbered(0, revision="p-2"), numbered(1, revision="p-2"))
     runs = {"p-0": old_vmi(0), "p-1": old_vmi(1)}
-    proactive = pools.decide(pool(), members(*vms, old=True, vmis=runs), NOW)
-    assert sorted(names_of(proactive.update)) == sorted(names_of(proactive.restart)) == ["p-0", "p-1"]
-    one = pools.decide(pool(maxUnavailable=1), members(*vms, old=True, vmis=runs), NOW)
-    assert len(one.update) == len(one.restart) == 1
-    half = pools.decide(pool(maxUnavailable="50%"), members(*vms, old=True, vmis=runs), NOW)
-    assert len(half.update) == 1
+    proactive = pools.decide(pool(maxUnavailable=1), members(*vms, old=True, vmis=runs), NOW)
+    assert (names_of(proactive.update), proactive.restart) == (["p-0", "p-1"], ())
     lazy = pools.decide(pool(updateStrategy={"opportunistic": {}}), members(*vms, old=True, vmis=runs), NOW)
     assert (len(lazy.update), lazy.restart) == (2, ())
     never = pools.decide(pool(updateStrategy={"unmanaged": {}}), members(*vms, old=True, vmis=runs), NOW)
     assert never == pools.Decision()
 
 
-def test_a_vm_that_is_up_to_date_but_runs_the_old_template_is_restarted() -> None:
-    decision = pools.decide(pool(1), members(numbered(0), old=True, vmis={"p-0": old_vmi(0)}), NOW)
-    assert (names_of(decision.restart), decision.update) == (["p-0"], ())
+@pytest.mark.parametrize(
+    ("limit", "ready", "restarted"),
+    [
+        (None, (True, True), 2),
+        (1, (True, True), 1),
+        ("50%", (True, True), 1),
+        (1, (False, True), 1),
+        (1, (False,) * 2, 2),
+    ],
+)
+def test_restarts_within_the_limit(limit: Any, ready: tuple[bool, bool], restarted: int) -> None:
+    """One that is down anyway costs nothing, and while it is down no other goes."""
+    vms = [numbered(n, ready=up) for n, up in enumerate(ready)]
+    runs = {"p-0": old_vmi(0), "p-1": old_vmi(1)}
+    decision = pools.decide(pool(maxUnavailable=limit), members(*vms, old=True, vmis=runs), NOW)
+    assert (len(decision.restart), decision.update) == (restarted, ())
+    if not all(ready):
+        assert "p-0" in names_of(decision.restart)
+
+
+def test_lazy_updates_leave_the_vmi_alone() -> None:
+    lazy = pool(1, updateStrategy={"opportunistic": {}})
+    assert pools.decide(lazy, members(numbered(0), old=True, vmis={"p-0": old_vmi(0)}), NOW) == pools.Decision()
+
+
+def test_only_selected_vms_are_updated() -> None:
+    vms = (numbered(0, revision="p-2"), numbered(1, revision="p-2"))
+    vms[1].metadata.labels["canary"] = "yes"
+    policy = {"selectors": {"labelSelector": {"matchLabels": {"canary": "yes"}}}}
+    chosen = pool(updateStrategy={"proactive": {"selectionPolicy": policy}})
+    assert names_of(pools.decide(chosen, members(*vms, old=True), NOW).update) == ["p-1"]
+
+
+def changed_pool(**spec: Any) -> VirtualMachinePool:
+    """Its template differs from revision p-3 in what is given."""
+    template = plain_vm()["spec"] | spec
+    return pool(1, virtualMachineTemplate={"metadata": {"labels": {"app": "x"}}, "spec": template})
+
+
+def current_vmi() -> VirtualMachineInstance:
+    made = old_vmi(0)
+    made.metadata.labels[names.LABEL_POOL_REVISION] = "p-3"
+    return made
+
+
+def test_a_change_of_the_vm_alone_restarts_nothing() -> None:
+    changed = changed_pool(runStrategy="Manual")
+    known = members(numbered(0), vmis={"p-0": current_vmi()})
+    assert names_of(pools.decide(changed, known, NOW).update) == ["p-0"]
+    known = members(numbered(0, revision="p-4"), vmis={"p-0": current_vmi()})
+    known = replace(known, templates={**known.templates, "p-4": template_of(changed)})
+    assert pools.decide(changed, known, NOW) == pools.Decision()
 
 
 def test_changed_volumes_need_new_vms() -> None:
-    template = plain_vm()["spec"] | {"dataVolumeTemplates": [{"metadata": {"name": "d"}, "spec": {}}]}
-    changed = pool(1, virtualMachineTemplate={"metadata": {"labels": {"app": "x"}}, "spec": template})
-    decision = pools.decide(changed, members(numbered(0)), NOW)
-    assert (names_of(decision.delete), decision.update) == (["p-0"], ())
+    """Where the VM runs; one that is stopped just gets them."""
+    changed = changed_pool(dataVolumeTemplates=[{"metadata": {"name": "d"}, "spec": {}}])
+    decision = pools.decide(changed, members(numbered(0), vmis={"p-0": current_vmi()}), NOW)
+    assert (names_of(decision.rebuild), decision.update, decision.delete) == (["p-0"], (), ())
+    assert names_of(pools.decide(changed, members(numbered(0)), NOW).update) == ["p-0"]
+
+
+def test_labels_of_the_template_follow_it_and_those_of_the_user_stay() -> None:
+    machine = numbered(0)
+    machine.metadata.labels |= {"old": "1", "app": "w", "mine": "1"}
+    before = {"metadata": {"labels": {"old": "1", "app": "w"}}}
+    after = relabelled(machine, before, pool(), "p-4").labels
+    assert after == {"mine": "1", "app": "x", names.LABEL_POOL_REVISION: "p-4"}
 
 
 def test_the_same_template_in_another_revision_is_no_change() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ from framework.vms import VM_UID, owner, plain_vm
 from framework.waiting import eventually, running
 
 from virt_controller.vm.actions import revision_owner
-from virt_controller.vm.controller import VMController
+from virt_controller.vm.controller import VOLUME_INDEX, VMController
 from virt_controller.vm.instancetypes import InstancetypeExpander
+from virt_controller.vm.volumes import vm_volumes
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -36,10 +39,11 @@ TYPES = "/apis/instancetype.kubevirt.io/v1beta1/namespaces/default/virtualmachin
 
 class Rig:
     def __init__(self, kube: FakeKube) -> None:
-        self.kube, self.clock = kube, FakeClock()
+        self.kube, self.clock, self.config = kube, FakeClock(), ClusterConfig()
         client = kube.client()
-        vms, vmis = Informer(client, VirtualMachine), Informer(client, VirtualMachineInstance)
-        claims = Informer(client, PersistentVolumeClaim)
+        vms = Informer(client, VirtualMachine, indexers={VOLUME_INDEX: vm_volumes})
+        vmis = Informer(client, VirtualMachineInstance)
+        claims, data_volumes = Informer(client, PersistentVolumeClaim), Informer(client, DataVolume, optional=True)
         revisions = Informer(
             client, ControllerRevision, label_selector="kubevirt.io=vm-revision", indexers={"owner": revision_owner}
         )
@@ -51,13 +55,15 @@ class Rig:
             vms=vms,
             vmis=vmis,
             claims=claims,
+            data_volumes=data_volumes,
             revisions=revisions,
             recorder=self.recorder,
             clock=self.clock,
-            expand=InstancetypeExpander(client, KubeLookup(client), ClusterConfig),
+            expand=InstancetypeExpander(client, KubeLookup(client), lambda: self.config),
         )
-        loop = Controller("vm", queue, controller.reconcile, 4, [vms, vmis, claims, revisions])
-        self.bodies = [vms.run, vmis.run, claims.run, revisions.run, self.recorder.run, loop.run]
+        informers = [vms, vmis, claims, data_volumes, revisions]
+        loop = Controller("vm", queue, controller.reconcile, 4, informers)
+        self.bodies = [*(each.run for each in informers), self.recorder.run, loop.run]
 
     def has(self, path: str) -> bool:
         return path in self.kube.objects
@@ -91,9 +97,9 @@ def rig() -> Iterator[Rig]:
         yield rig
 
 
-def test_a_start_costs_three_writes_and_two_objects(rig: Rig) -> None:
-    """Finalizer, then Starting, then Running; a revision and the VMI."""
-    rig.kube.put(VM, plain_vm(metadata={"finalizers": []}))
+def test_a_start_costs_two_writes_two_objects_and_one_event(rig: Rig) -> None:
+    """Starting, then Running; a revision and the VMI. The finalizer came with the VM, from the webhook."""
+    rig.kube.put(VM, plain_vm())
     rig.printable("Starting")
     assert rig.has(f"{REVISIONS}/revision-start-vm-{VM_UID}-1")
     vmi = rig.kube.objects[VMI]
@@ -107,9 +113,18 @@ def test_a_start_costs_three_writes_and_two_objects(rig: Rig) -> None:
     rig.phase("Running", conditions=[{"type": "Ready", "status": "True"}])
     rig.printable("Running")
     assert rig.status()["ready"] is True
-    assert rig.writes(VM) == 3
+    assert rig.writes(VM) == 2
     assert rig.writes(VMI) == 0
-    assert len(rig.kube.methods("POST")) <= 4
+    eventually(lambda: len(rig.kube.methods("POST")) == 3)
+    made = sorted(path.rsplit("/", 1)[1] for _, path in rig.kube.methods("POST"))
+    assert made == ["controllerrevisions", "events", "virtualmachineinstances"]
+
+
+def test_a_vm_from_before_the_webhook_gets_its_finalizer(rig: Rig) -> None:
+    rig.kube.put(VM, plain_vm(metadata={"finalizers": []}))
+    rig.printable("Starting")
+    assert rig.kube.objects[VM]["metadata"]["finalizers"] == [names.FINALIZER_VM_CONTROLLER]
+    assert rig.writes(VM) == 2
 
 
 def test_a_vmi_that_failed_early_is_written_down_before_it_goes(rig: Rig) -> None:
@@ -206,18 +221,47 @@ def test_a_changed_template_asks_for_a_restart(rig: Rig) -> None:
     eventually(lambda: rig.status()["observedGeneration"] == 3)
 
 
-def test_an_instance_type_is_kept_and_applied(rig: Rig) -> None:
+def start_small(rig: Rig) -> None:
+    """A VM that takes its size from an instance type."""
     small = {"metadata": {"name": "small", "generation": 1}, "spec": {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}}
     rig.kube.put(f"{TYPES}/small", {"kind": "VirtualMachineInstancetype", **small})
     plain = plain_vm(spec={"instancetype": {"kind": "VirtualMachineInstancetype", "name": "small"}})
     del plain["spec"]["template"]["spec"]["domain"]["memory"]
     rig.kube.put(VM, plain)
     rig.printable("Starting")
+
+
+def test_an_instance_type_is_kept_and_applied(rig: Rig) -> None:
+    start_small(rig)
     vmi = rig.kube.objects[VMI]
     assert vmi["spec"]["domain"]["memory"]["guest"] == "1Gi"
     assert vmi["metadata"]["annotations"]["kubevirt.io/instancetype-name"] == "small"
     name = rig.status()["instancetypeRef"]["controllerRevisionRef"]["name"]
     assert rig.kube.objects[f"{REVISIONS}/{name}"]["data"]["spec"]["cpu"]["guest"] == 2
+
+
+def test_expand_all_writes_out_a_vm_that_runs_and_leaves_nothing_behind(rig: Rig) -> None:
+    """The values are in the VM, the names and the stored revision are gone, and the guest need not restart."""
+    start_small(rig)
+    name = rig.status()["instancetypeRef"]["controllerRevisionRef"]["name"]
+    rig.phase("Running", virtualMachineRevisionName=f"revision-start-vm-{VM_UID}-1")
+    rig.printable("Running")
+    rig.config = replace(rig.config, reference_policy="expandAll")
+    rig.change(VM, metadata={"annotations": {"nudge": "1"}})
+    eventually(lambda: not rig.has(f"{REVISIONS}/{name}"))
+    eventually(lambda: "instancetypeRef" not in rig.status())
+    spec = rig.kube.objects[VM]["spec"]
+    assert "instancetype" not in spec
+    assert spec["template"]["spec"]["domain"]["memory"]["guest"] == "1Gi"
+    assert rig.has(f"{REVISIONS}/revision-start-vm-{VM_UID}-1"), "that is of the running VMI, not of the type"
+    assert not {"RestartRequired", "Failure"} & {c["type"] for c in rig.status()["conditions"]}
+
+
+def test_expand_is_for_vms_that_come(rig: Rig) -> None:
+    rig.config = replace(rig.config, reference_policy="expand")
+    start_small(rig)
+    assert "instancetype" not in rig.kube.objects[VM]["spec"]
+    assert not [path for path in rig.kube.objects if path.startswith(REVISIONS) and "small" in path]
 
 
 def test_a_missing_instance_type_is_named_until_it_comes(rig: Rig) -> None:

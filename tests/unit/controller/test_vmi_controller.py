@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 from framework.fake_kube import FakeKube, failure, fake_kube
 from framework.vmis import UID, plain_pod, plain_vmi
+from framework.vms import owner
 from framework.waiting import eventually, running
 
 from virt_controller.launcher_pod import TemplateConfig
-from virt_controller.vmi.controller import OWNER_INDEX, VMIController, owner_indexer, with_devices
+from virt_controller.vmi.controller import OWNER_INDEX, VMIController, limits_cpu, owner_indexer, with_devices
 from virt_core.apis import names
-from virt_core.apis.nodes import Node, NodeStatus
+from virt_core.apis.nodes import Namespace, Node, NodeStatus
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.clusterconfig import effective
 from virt_core.kube.controller import Controller
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
@@ -98,6 +100,17 @@ def test_two_writes_and_one_pod_until_the_hand_over(rig: Rig) -> None:
     assert len([1 for method, path in rig.kube.methods("POST") if path == PODS]) == 1
 
 
+def test_the_pod_of_a_vm_costs_no_event(rig: Rig) -> None:
+    """The VM's controller has told the start; with its two writes, three objects and this, a start stays below 15."""
+    rig.kube.put(VMI, plain_vmi(metadata={"ownerReferences": [owner()]}))
+    eventually(lambda: rig.phase() == "Scheduling")
+    rig.update_pod(phase="Running", qosClass="Burstable", containerStatuses=container(running={}))
+    eventually(lambda: rig.phase() == "Scheduled")
+    rig.recorder.flush()
+    assert [path for _, path in rig.kube.methods("POST")] == [PODS]
+    assert rig.vmi_writes() == 2
+
+
 def test_failed_creation_is_told_and_tried_again(rig: Rig) -> None:
     """Quota is full, then it is not."""
     refuse = [3]
@@ -167,3 +180,19 @@ def test_devices_follow_the_nodes() -> None:
     assert not with_devices(template, [slow]).kvm
     assert with_devices(template, [slow, fast]).kvm
     assert with_devices(template, [slow, fast]).vhost_net
+
+
+def test_machines_of_chosen_namespaces_get_a_cpu_limit() -> None:
+    with fake_kube() as kube:
+        namespaces = Informer(kube.client(), Namespace)
+        kube.put("/api/v1/namespaces/default", {"metadata": {"name": "default", "labels": {"limits": "yes"}}})
+        with running(namespaces.run):
+            eventually(lambda: namespaces.get("default") is not None)
+            for selector, limited in (
+                ({"matchLabels": {"limits": "yes"}}, True),
+                ({"matchLabels": {"limits": "no"}}, False),
+                ({}, True),
+                (None, False),
+            ):
+                config = effective({"autoCPULimitNamespaceLabelSelector": selector} if selector is not None else {})
+                assert limits_cpu("default", config, namespaces) is limited

@@ -8,11 +8,13 @@ import pytest
 from framework.fake_kube import FakeKube, failure
 from framework.waiting import eventually, no_leaked_threads, running
 
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.pods import Pod
 from virt_core.kube import informer as informer_module
 from virt_core.kube.informer import Informer, wait_for_sync
 
 PODS = "/api/v1/namespaces/default/pods"
+DATA_VOLUMES = "/apis/cdi.kubevirt.io/v1beta1/namespaces/default/datavolumes"
 
 
 @pytest.fixture(autouse=True)
@@ -217,3 +219,22 @@ def test_wait_for_sync_ends_with_the_stop(kube: FakeKube) -> None:
     with running(lambda _stop: None) as stop:
         stop.set()
         assert not wait_for_sync(stop, informer)
+
+
+def test_a_kind_that_the_cluster_lacks_is_empty_and_is_found_when_it_comes(
+    kube: FakeKube, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(informer_module, "_ABSENT_S", 0.02)
+    installed = [False]
+
+    def without(_method: str, path: str, _query: dict[str, str], _body: object) -> object:
+        return None if installed[0] or "cdi.kubevirt.io" not in path else failure(404, "NotFound", "no such kind")
+
+    kube.on_request = without  # type: ignore[assignment]
+    informer = Informer(kube.client(), DataVolume, optional=True)
+    with running(informer.run):
+        eventually(informer.has_synced)
+        assert informer.list() == []
+        kube.put(f"{DATA_VOLUMES}/dv", {"metadata": {"name": "dv", "namespace": "default"}})
+        installed[0] = True
+        eventually(lambda: informer.get("default/dv") is not None)

@@ -84,6 +84,20 @@ def test_second_takes_over_when_the_first_is_silent_for_the_duration(kube: FakeK
         assert holder(kube) == "b"
 
 
+def test_a_standby_knows_whether_somebody_leads(kube: FakeKube) -> None:
+    """A lease that it finds may be a dead one's: only a renewal shows that somebody lives."""
+    clock = FakeClock()
+    first, second = make(kube, clock, "a"), make(kube, clock, "b")
+    assert not second.somebody_leads()
+    with running(first.run):
+        eventually(first.somebody_leads)
+        with running(second.run):
+            eventually(lambda: clock.waiters() == 2)
+            assert not second.somebody_leads()
+            step_until(clock, second.somebody_leads)
+            assert not second.is_leader()
+
+
 def test_an_empty_holder_is_taken_at_once(kube: FakeKube) -> None:
     kube.put(LEASE, {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}})
     elector = make(kube, FakeClock(), "b")

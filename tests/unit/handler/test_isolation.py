@@ -39,6 +39,23 @@ def test_the_outermost_pod_counts() -> None:
     assert isolation.pod_of_cgroups(f"0::/kubepods/pod{POD_UID}/pod{OTHER}") == POD_UID
 
 
+OUTER = "11111111-1111-1111-1111-111111111111"
+NODE_IN_A_POD = f"/kubepods/burstable/pod{OUTER}/abc/kubelet/kubepods"
+
+
+def test_the_pod_that_a_whole_node_runs_in_is_nobodys() -> None:
+    own = f"4:memory:{NODE_IN_A_POD}/besteffort/pod{OTHER}/handler"
+    assert isolation.pod_of_cgroups(f"4:memory:{NODE_IN_A_POD}/besteffort/pod{POD_UID}/c", own) == POD_UID
+    assert isolation.pod_of_cgroups(f"4:memory:{NODE_IN_A_POD}/pod{POD_UID}/c/pod{OTHER}", own) == POD_UID
+    assert isolation.pod_of_cgroups(f"4:memory:{NODE_IN_A_POD}/system", own) is None
+    assert isolation.pod_of_cgroups(own, own) is None
+
+
+def test_hierarchies_are_compared_with_the_same_of_ours() -> None:
+    own = f"4:memory:/a/pod{OTHER}\n0::/"
+    assert isolation.pod_of_cgroups(f"4:memory:/a/pod{OTHER}\n0::/pod{POD_UID}/c", own) == POD_UID
+
+
 def fake_proc(root: Path, pid: int, pod: str) -> None:
     (root / str(pid) / "ns").mkdir(parents=True)
     (root / str(pid) / "cgroup").write_text(f"0::/kubepods/pod{pod}/c\n")

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from framework.fake_kube import FakeKube, fake_kube
+from framework.waiting import eventually, running
 
 from virt_core.apis import names
 from virt_core.runtime.clock import FakeClock
 from virt_handler.node.capabilities import NodeCapabilities, kvm_usable
 from virt_handler.node.heartbeat import Heartbeat
+from virt_handler.node.hostfacts import cpu_manager_labels, kernel_labels
 from virt_handler.node.labels import LABEL_VIRTUALIZATION, labels
 
 NODE = "/api/v1/nodes/node1"
@@ -40,6 +42,9 @@ def test_labels_say_what_the_node_can_do() -> None:
         "cpu-model.node.kubevirt.io/Nehalem": "true",
         "cpu-model-migration.node.kubevirt.io/Nehalem": "true",
         "cpu-model-migration.node.kubevirt.io/Icelake-Server": "true",
+        "cpu-model-migration.node.kubevirt.io/EPYC": "true",
+        "host-model-required-features.node.kubevirt.io/x2apic": "true",
+        "kubevirt.io/vm-arch-amd64": "true",
         "host-model-cpu.node.kubevirt.io/EPYC": "true",
         "cpu-vendor.node.kubevirt.io/AMD": "true",
         "cpu-feature.node.kubevirt.io/x2apic": "true",
@@ -47,6 +52,53 @@ def test_labels_say_what_the_node_can_do() -> None:
         "machine-type.node.kubevirt.io/q35": "true",
         "machine-type.node.kubevirt.io/special": "true",
     }
+
+
+FEATURES = """<cpu mode='custom'><model>EPYC</model><feature policy='require' name='sse4.2'/>
+<feature policy='disable' name='mpx'/></cpu>"""
+RICH_HOST = HOST.replace("</arch></cpu>", "</arch><counter name='tsc' frequency='2592000000' scaling='no'/></cpu>", 1)
+RICH_DOMAIN = DOMAIN.replace(
+    "</cpu></domain",
+    """</cpu><features><sev supported='yes'><maxGuests>99</maxGuests><maxESGuests>10</maxESGuests></sev>
+<hyperv supported='yes'><enum name='features'><value>vpindex</value><value>stimer</value></enum></hyperv>
+<launchSecurity supported='yes'><enum name='sectype'><value>sev</value><value>sev-snp</value></enum></launchSecurity>
+</features></domain""",
+)
+
+
+def test_labels_of_a_rich_node() -> None:
+    plain = labels(HOST, DOMAIN, kvm=True)
+    rich = labels(RICH_HOST, RICH_DOMAIN, FEATURES, kvm=True)
+    assert {key: value for key, value in rich.items() if key not in plain} == {
+        "cpu-feature.node.kubevirt.io/sse4.2": "true",
+        "cpu-timer.node.kubevirt.io/tsc-frequency": "2592000000",
+        "cpu-timer.node.kubevirt.io/tsc-scalable": "false",
+        "hyperv.node.kubevirt.io/vpindex": "true",
+        "hyperv.node.kubevirt.io/synictimer": "true",
+        names.LABEL_SEV: "",
+        names.LABEL_SEV_ES: "",
+        names.LABEL_SEV_SNP: "",
+    }
+
+
+def test_an_obsolete_host_model_is_told() -> None:
+    found = labels(HOST, DOMAIN, kvm=True, obsolete=frozenset({"EPYC"}))
+    assert found["node-labeller.kubevirt.io/obsolete-host-model"] == "true"
+    assert "cpu-model-migration.node.kubevirt.io/EPYC" not in found
+
+
+def test_settings_of_kernel_and_kubelet(tmp_path: Path) -> None:
+    assert kernel_labels(str(tmp_path)) == {}
+    for path, text in {"proc/sys/kernel/sched_rt_runtime_us": "-1\n", "sys/kernel/mm/ksm/run": "1\n"}.items():
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+    assert kernel_labels(str(tmp_path)) == {names.LABEL_REALTIME: "", names.LABEL_KSM_ENABLED: "true"}
+    gate = frozenset({"CPUManager"})
+    no = {"cpumanager": "false", "kubevirt.io/cpumanager": "false"}
+    assert cpu_manager_labels(str(tmp_path), gate) == no
+    (tmp_path / "cpu_manager_state").write_text('{"policyName":"static","defaultCpuSet":"0-3","checksum":1}')
+    assert cpu_manager_labels(str(tmp_path), frozenset()) == no
+    assert set(cpu_manager_labels(str(tmp_path), gate).values()) == {"true"}
 
 
 def test_documents_that_are_missing_or_torn_give_no_labels() -> None:
@@ -59,8 +111,10 @@ def test_kvm_needs_device_and_processor(tmp_path: Path) -> None:
     assert not kvm_usable(str(device), str(cpuinfo))
     device.write_text("")
     assert kvm_usable(str(device), str(cpuinfo))
-    cpuinfo.write_text("flags\t\t: fpu vmxoff sse\n")
-    assert not kvm_usable(str(device), str(cpuinfo))
+    other = tmp_path / "other"
+    other.write_text("flags\t\t: fpu vmxoff sse\n")
+    assert not kvm_usable(str(device), str(other))
+    assert not kvm_usable(str(device), str(tmp_path / "none"))
 
 
 def test_cache_files_are_read_again_when_they_change(tmp_path: Path) -> None:
@@ -99,6 +153,38 @@ def test_heartbeat_is_one_patch_and_a_small_one_later(kube: FakeKube, tmp_path: 
     _first, second = patches(kube)
     assert set(second["labels"]) == {names.LABEL_SCHEDULABLE}
     assert second["annotations"][names.ANNOTATION_HEARTBEAT]
+
+
+def test_node_that_the_labeller_shall_skip_still_beats(kube: FakeKube, tmp_path: Path) -> None:
+    labels_before = {"cpu-model.node.kubevirt.io/Old": "true"}
+    skip = {names.ANNOTATION_SKIP_NODE_LABELLER: "true"}
+    kube.put(NODE, {"metadata": {"labels": labels_before, "annotations": skip}})
+    beating(kube, tmp_path).beat()
+    node = kube.objects[NODE]["metadata"]
+    assert node["labels"] == labels_before | {names.LABEL_SCHEDULABLE: "true"}
+    assert node["annotations"][names.ANNOTATION_HEARTBEAT]
+
+
+def test_node_without_its_devices_takes_no_machines(kube: FakeKube, tmp_path: Path) -> None:
+    """And as soon as the kubelet knows of them, it does."""
+    ready = [False]
+    kube.put(NODE, {"metadata": {"labels": {}}})
+    capabilities = NodeCapabilities(str(tmp_path), kvm=False)
+    heart = Heartbeat(
+        kube.client(), "node1", "10.0.0.1:8186", capabilities, FakeClock(), kubelet_root="/k", ready=lambda: ready[0]
+    )
+
+    def schedulable() -> str:
+        label: str = kube.objects[NODE]["metadata"]["labels"].get(names.LABEL_SCHEDULABLE, "")
+        return label
+
+    with running(heart.run):
+        eventually(lambda: schedulable() == "false")
+        ready[0] = True
+        heart.nudge()
+        eventually(lambda: schedulable() == "true")
+        assert kube.objects[NODE]["metadata"]["labels"]["kubevirt.io/cpumanager"] == "false"
+    assert schedulable() == "false"
 
 
 def test_stop_withdraws_the_node(kube: FakeKube, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
 from virt_core.kube.writes import difference
-from virt_handler import migratable, status
+from virt_handler import agents, migratable, status
 from virt_handler.domains import End
 from virt_handler.view import Launcher, Step, Task, View, Work
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -265,3 +265,50 @@ def test_nothing_claims_to_be_movable_before_anything_can_move_it(monkeypatch: p
 
 def test_node_name_is_left_alone() -> None:
     assert running().status.node_name == NODE
+
+
+ALL_COMMANDS = [
+    "guest-ping", "guest-get-time", "guest-info", "guest-shutdown", "guest-network-get-interfaces", "guest-get-fsinfo",
+    "guest-get-host-name", "guest-get-users", "guest-get-timezone", "guest-get-osinfo",
+]  # fmt: skip
+
+
+def with_agent(commands: list[str], version: str = "", agents: tuple[str, ...] = ()) -> VirtualMachineInstance:
+    connected = domain(agent_connected=True, agent_commands=commands, agent_version=version)
+    return status.reported(handed_over(), view(domain=connected), Step(), NOW, agents)
+
+
+def test_an_agent_that_lacks_a_command_is_told() -> None:
+    assert get_condition(with_agent(ALL_COMMANDS).status.conditions, "AgentVersionNotSupported") is None
+    lacking = with_agent(ALL_COMMANDS[1:])
+    found = get_condition(lacking.status.conditions, "AgentVersionNotSupported")
+    assert found is not None
+    assert (found.status, found.message) == ("True", "the guest agent does not know guest-ping")
+    assert condition(lacking, "AgentConnected")[0] == "True"
+
+
+@pytest.mark.parametrize(("version", "supported"), [("2.11", True), ("9.1", False), ("", True)])
+def test_an_agent_that_does_not_say_what_it_knows_is_judged_by_its_version(version: str, supported: bool) -> None:
+    found = get_condition(with_agent([], version, ("^2.*", "(")).status.conditions, "AgentVersionNotSupported")
+    assert (found is None) is supported
+
+
+def test_credentials_need_commands_of_their_own() -> None:
+    source = {"source": {"secret": {"secretName": "s"}}}
+    password = {"userPassword": {**source, "propagationMethod": {"qemuGuestAgent": {}}}}
+    keys = {"sshPublicKey": {**source, "propagationMethod": {"qemuGuestAgent": {"users": ["u"]}}}}
+    files = ["guest-exec", "guest-exec-status", *(f"guest-file-{verb}" for verb in ("open", "close", "read", "write"))]
+    cases = ((password, ["guest-set-user-password"]), (keys, files))
+    for credential, needed in cases:
+        vmi = handed_over(spec={"accessCredentials": [credential]})
+        assert agents.unsupported(vmi, pb.Domain(agent_commands=ALL_COMMANDS), ())
+        assert not agents.unsupported(vmi, pb.Domain(agent_commands=[*ALL_COMMANDS, *needed]), ())
+
+
+def test_a_claim_for_one_node_ties_the_guest_to_it() -> None:
+    spec = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]}
+    for mode, reason in (("ReadWriteOnce", "DisksNotLiveMigratable"), ("ReadWriteMany", "MigrationNotAvailable")):
+        known = [{"name": "d", "persistentVolumeClaimInfo": {"claimName": "c", "accessModes": [mode]}}]
+        vmi = status.reported(handed_over(spec=spec, status={"volumeStatus": known}), view(), Step(), NOW)
+        assert condition(vmi, "LiveMigratable") == ("False", reason)
+        assert vmi.status.volume_status[1].persistent_volume_claim_info is not None

@@ -25,6 +25,7 @@ class Case:
     spec: dict[str, Any] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     context: dict[str, Any] = field(default_factory=dict)
+    status: dict[str, Any] = field(default_factory=dict)
     #: False where the schema of Debian 12's libvirt is older than what the case uses.
     valid_here: bool = True
 
@@ -32,13 +33,26 @@ class Case:
 def vmi_of(case: Case, name: str = "vm1") -> VirtualMachineInstance:
     domain = {"memory": {"guest": "128Mi"}, "firmware": {"uuid": FIRMWARE_UUID}, "devices": {}} | case.domain
     metadata = {"name": name, "namespace": "ns", "uid": UID, "annotations": case.annotations}
-    return from_plain({"metadata": metadata, "spec": {"domain": domain} | case.spec}, VirtualMachineInstance)
+    plain = {"metadata": metadata, "spec": {"domain": domain} | case.spec, "status": case.status}
+    return from_plain(plain, VirtualMachineInstance)
 
 
 def source_of(volume: Any) -> DiskSource:
     if volume.container_disk is not None:
         backing = Backing("/var/run/kubevirt-image-volume/disk_0/disk/disk.img", "raw")
         return DiskSource(f"/var/run/kubevirt-ephemeral-disks/disk-data/{volume.name}/disk.qcow2", "qcow2", backing)
+    disks = f"/var/run/kubevirt-private/vmi-disks/{volume.name}/disk.img"
+    if volume.persistent_volume_claim is not None:
+        read_only = volume.persistent_volume_claim.read_only
+        if "block" in volume.name:
+            return DiskSource(f"/dev/{volume.name}", "raw", block=True, read_only=read_only)
+        return DiskSource(disks, "raw", read_only=read_only, preallocated="full" in volume.name)
+    if volume.ephemeral is not None:
+        block = "block" in volume.name
+        backing = Backing(f"/dev/{volume.name}" if block else disks, "raw", block=block)
+        return DiskSource(f"/var/run/kubevirt-ephemeral-disks/disk-data/{volume.name}/disk.qcow2", "qcow2", backing)
+    if volume.config_map is not None:
+        return DiskSource(f"/var/run/kubevirt-ephemeral-disks/file-disks/{volume.name}.iso", "raw")
     if volume.empty_disk is not None:
         return DiskSource(f"/var/run/kubevirt-ephemeral-disks/disk-data/{volume.name}/empty.qcow2", "qcow2")
     return DiskSource(f"/var/run/kubevirt-ephemeral-disks/cloud-init-data/{volume.name}.iso", "raw")
@@ -246,6 +260,40 @@ CASES: dict[str, Case] = {
             }
         },
         annotations={"kubevirt.io/free-page-reporting-disabled": "true"},
+    ),
+    "claims": Case(
+        domain={
+            "devices": {
+                "disks": [
+                    disk("file"),
+                    disk("file-full"),
+                    disk("file-ro"),
+                    disk("block"),
+                    {"name": "block-lun", "lun": {"bus": "scsi"}},
+                    disk("layer"),
+                    disk("layer-block"),
+                    {"name": "files", "cdrom": {"bus": "sata"}},
+                    disk("shared", shareable=True),
+                ]
+            }
+        },
+        spec={
+            "volumes": [
+                *(
+                    {"name": name, "persistentVolumeClaim": {"claimName": name}}
+                    for name in ("file", "file-full", "block", "block-lun", "shared")
+                ),
+                {"name": "file-ro", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
+                {"name": "layer", "ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}},
+                {"name": "layer-block", "ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}},
+                {"name": "files", "configMap": {"name": "c"}},
+            ]
+        },
+    ),
+    "vsock": Case(
+        domain={"devices": {"autoattachVSOCK": True}},
+        context={"vhost_vsock": True},
+        status={"VSOCKCID": 4242},
     ),
     "sound-ich9": Case(domain={"devices": {"sound": {"name": "noise"}}}),
     "bare": Case(

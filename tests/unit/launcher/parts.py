@@ -44,6 +44,8 @@ def paths_in(root: Path) -> Paths:
         images=root / "images",
         kernel_boot=root / "kernel",
         termination_log=root / "termination-log",
+        devices=root / "dev",
+        service_account=root / "serviceaccount",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import random
@@ -15,8 +16,14 @@ import pytest
 from tests.unit.launcher.parts import Parts, make_parts, plain_vmi
 from virt_launcher.controls import MAX_FREEZE_S
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, WrongStateError
-from virt_launcher.hypervisor.agent import MAX_ANSWER, MAX_USERS, filesystems_from_answer, users_from_answer
-from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser
+from virt_launcher.hypervisor.agent import (
+    MAX_ANSWER,
+    MAX_USERS,
+    commands_from_answer,
+    filesystems_from_answer,
+    users_from_answer,
+)
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, SevInfo
 from virt_launcher.manager import SyncOptions
 from virt_launcher.picture import MAX_PICTURE_BYTES, Picture
 from virt_launcher.wire import filesystem_message, user_message
@@ -160,3 +167,35 @@ def test_messages() -> None:
     assert user_message(AgentUser("root", "d", 1.5)).login_time == 1.5
     message = filesystem_message(AgentFilesystem("vda1", "/", "ext4", 1, 2, (("s", "virtio"),)))
     assert (message.disk_name, message.disks[0].bus_type) == ("vda1", "virtio")
+
+
+def test_an_encrypted_launch_is_measured_and_trusted_while_it_is_paused(parts: Parts, tmp_path: Path) -> None:
+    attestation, hypervisor = parts.manager.attestation, parts.hypervisor
+    with pytest.raises(WrongStateError, match="no SEV"):
+        attestation.info()
+    hypervisor.sev = SevInfo("pdh", "chain")
+    assert attestation.info().cert_chain == "chain"
+    with pytest.raises(WrongStateError, match="its launch is over"):
+        attestation.measurement()
+    parts.manager.pause()
+    with pytest.raises(WrongStateError, match="no UEFI firmware"):
+        attestation.measurement()
+    (tmp_path / "firmware").write_bytes(b"code")
+    described = hypervisor.describe().replace("<os>", f"<os><loader>{tmp_path / 'firmware'}</loader>")
+    hypervisor.describe = lambda: described  # type: ignore[method-assign]
+    measured, digest = attestation.measurement()
+    assert (measured.measurement, digest) == ("measured", hashlib.sha256(b"code").hexdigest())
+    attestation.inject("header", "secret")
+    assert "inject_secret header secret" in hypervisor.calls
+
+
+def test_what_an_agent_can_do_is_read_with_care() -> None:
+    def answer(*commands: object) -> str:
+        return json.dumps({"return": {"version": "7.2", "supported_commands": list(commands)}})
+
+    good, off = {"name": "guest-ping", "enabled": True}, {"name": "guest-exec", "enabled": False}
+    assert commands_from_answer(answer(good, off)) == ("guest-ping",)
+    assert commands_from_answer(answer({"name": "rm -rf", "enabled": True}, good)) == ("guest-ping",)
+    assert len(commands_from_answer(answer(*({"name": f"guest-{n}", "enabled": True} for n in range(999))))) == 128
+    for strange in ("", "[]", "{}", '{"return": 1}', answer(1), answer({"enabled": True}), '{"return": []}'):
+        assert commands_from_answer(strange) == ()

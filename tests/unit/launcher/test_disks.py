@@ -215,4 +215,4 @@ class TestPreparer:
 
     def test_sources_that_are_not_built_yet(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidVMIError, match=r"spec\.volumes\[0\]: volume 'a'"):
-            self.prepare(tmp_path, {"name": "a", "persistentVolumeClaim": {"claimName": "c"}})
+            self.prepare(tmp_path, {"name": "a", "downwardMetrics": {}})

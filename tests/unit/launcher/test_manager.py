@@ -183,7 +183,7 @@ def test_the_agent_counts_once_it_has_answered(running: Parts) -> None:
     running.agent.poll()
     view = running.manager.view()
     assert view.agent.connected
-    assert view.agent.version == "7.2"
+    assert view.agent.about.version == "7.2"
     assert [i.guest_name for i in view.interfaces] == ["eth0"]
     running.hypervisor.report = None
     running.manager.view()

@@ -17,7 +17,7 @@ from virt_launcher.hypervisor.agent import (
     report_from_params,
     version_from_answer,
 )
-from virt_launcher.hypervisor.ports import AgentInterface, AgentReport, Facts, State
+from virt_launcher.hypervisor.ports import AgentInfo, AgentInterface, AgentReport, Facts, State
 from virt_launcher.hypervisor.states import state_and_reason
 from virt_launcher.state import MAX_GUEST_ONLY, AgentView, agent_channel_connected, compose, merge_interfaces
 from virt_launcher.stats import stats_json
@@ -36,7 +36,7 @@ DOMAIN = Domain(
 
 def test_compose_and_wire() -> None:
     report = AgentReport(os={"id": "debian", "pretty-name": "Debian"}, hostname="h")
-    agent = AgentView(connected=True, report=report, version="7")
+    agent = AgentView(connected=True, report=report, about=AgentInfo("7", ("guest-ping",)))
     message = domain_message(compose("ns_vm", Facts(State.RUNNING, "", "u"), DOMAIN, agent))
     assert (message.state, message.uuid, message.memory_bytes) == (pb.DOMAIN_STATE_RUNNING, "u", 64 << 20)
     assert (message.os_info.id, message.agent_version, message.agent_connected) == ("debian", "7", True)

@@ -354,6 +354,7 @@ class Domain(_message.Message):
     EMULATED_FIELD_NUMBER: _builtins.int
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     FILESYSTEMS_FROZEN_FIELD_NUMBER: _builtins.int
+    AGENT_COMMANDS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`<namespace>_<name>`"""
     uuid: _builtins.str
@@ -380,6 +381,10 @@ class Domain(_message.Message):
     def disk_targets(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Target device of each disk by volume name, e.g. root -> vda."""
 
+    @_builtins.property
+    def agent_commands(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What the guest agent says that it can do, e.g. guest-ping; empty when it does not say."""
+
     def __init__(
         self,
         *,
@@ -398,10 +403,11 @@ class Domain(_message.Message):
         emulated: _builtins.bool = ...,
         agent_version: _builtins.str = ...,
         filesystems_frozen: _builtins.bool = ...,
+        agent_commands: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["os_info", b"os_info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "message", b"message", "name", b"name", "os_info", b"os_info", "reason", b"reason", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_commands", b"agent_commands", "agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "message", b"message", "name", b"name", "os_info", b"os_info", "reason", b"reason", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1100,3 +1106,129 @@ class GuestFilesystemDisk(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GuestFilesystemDisk: _TypeAlias = GuestFilesystemDisk  # noqa: Y015
+
+@_typing.final
+class GetSevInfoRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSevInfoRequest: _TypeAlias = GetSevInfoRequest  # noqa: Y015
+
+@_typing.final
+class GetSevInfoResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PDH_FIELD_NUMBER: _builtins.int
+    CERT_CHAIN_FIELD_NUMBER: _builtins.int
+    pdh: _builtins.str
+    """Base64: the platform's Diffie-Hellman key, and the chain that vouches for it."""
+    cert_chain: _builtins.str
+    def __init__(
+        self,
+        *,
+        pdh: _builtins.str = ...,
+        cert_chain: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cert_chain", b"cert_chain", "pdh", b"pdh"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSevInfoResponse: _TypeAlias = GetSevInfoResponse  # noqa: Y015
+
+@_typing.final
+class GetLaunchMeasurementRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLaunchMeasurementRequest: _TypeAlias = GetLaunchMeasurementRequest  # noqa: Y015
+
+@_typing.final
+class GetLaunchMeasurementResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEASUREMENT_FIELD_NUMBER: _builtins.int
+    API_MAJOR_FIELD_NUMBER: _builtins.int
+    API_MINOR_FIELD_NUMBER: _builtins.int
+    BUILD_ID_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    LOADER_SHA_FIELD_NUMBER: _builtins.int
+    measurement: _builtins.str
+    api_major: _builtins.int
+    api_minor: _builtins.int
+    build_id: _builtins.int
+    policy: _builtins.int
+    loader_sha: _builtins.str
+    """SHA-256 of the firmware that was measured, in hexadecimal."""
+    def __init__(
+        self,
+        *,
+        measurement: _builtins.str = ...,
+        api_major: _builtins.int = ...,
+        api_minor: _builtins.int = ...,
+        build_id: _builtins.int = ...,
+        policy: _builtins.int = ...,
+        loader_sha: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_major", b"api_major", "api_minor", b"api_minor", "build_id", b"build_id", "loader_sha", b"loader_sha", "measurement", b"measurement", "policy", b"policy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetLaunchMeasurementResponse: _TypeAlias = GetLaunchMeasurementResponse  # noqa: Y015
+
+@_typing.final
+class InjectLaunchSecretRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HEADER_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    header: _builtins.str
+    """Both base64, made for this one launch."""
+    secret: _builtins.str
+    def __init__(
+        self,
+        *,
+        header: _builtins.str = ...,
+        secret: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "secret", b"secret"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectLaunchSecretRequest: _TypeAlias = InjectLaunchSecretRequest  # noqa: Y015
+
+@_typing.final
+class InjectLaunchSecretResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectLaunchSecretResponse: _TypeAlias = InjectLaunchSecretResponse  # noqa: Y015

@@ -124,6 +124,21 @@ class LauncherStub:
                 request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsResponse.FromString,
                 _registered_method=True)
+        self.GetSevInfo = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/GetSevInfo',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoResponse.FromString,
+                _registered_method=True)
+        self.GetLaunchMeasurement = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/GetLaunchMeasurement',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementResponse.FromString,
+                _registered_method=True)
+        self.InjectLaunchSecret = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/InjectLaunchSecret',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretResponse.FromString,
+                _registered_method=True)
 
 
 class LauncherServicer:
@@ -247,6 +262,25 @@ class LauncherServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSevInfo(self, request, context):
+        """AMD SEV: what the owner of a guest needs to trust it. FAILED_PRECONDITION where the processor has no SEV.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLaunchMeasurement(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InjectLaunchSecret(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LauncherServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -339,6 +373,21 @@ def add_LauncherServicer_to_server(servicer, server):
                     servicer.GetFilesystems,
                     request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsRequest.FromString,
                     response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsResponse.SerializeToString,
+            ),
+            'GetSevInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSevInfo,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoResponse.SerializeToString,
+            ),
+            'GetLaunchMeasurement': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLaunchMeasurement,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementResponse.SerializeToString,
+            ),
+            'InjectLaunchSecret': grpc.unary_unary_rpc_method_handler(
+                    servicer.InjectLaunchSecret,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -827,6 +876,87 @@ class Launcher:
             '/virtpod.launcher.v1.Launcher/GetFilesystems',
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsRequest.SerializeToString,
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetFilesystemsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSevInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/GetSevInfo',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLaunchMeasurement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/GetLaunchMeasurement',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InjectLaunchSecret(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/InjectLaunchSecret',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretResponse.FromString,
             options,
             channel_credentials,
             insecure,

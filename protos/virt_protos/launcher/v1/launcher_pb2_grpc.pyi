@@ -68,6 +68,10 @@ class LauncherStub:
     GetUsers: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetUsersRequest, _launcher_pb2.GetUsersResponse]
     """Who is logged in, and which filesystems are mounted, as the guest agent says just now."""
     GetFilesystems: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetFilesystemsRequest, _launcher_pb2.GetFilesystemsResponse]
+    GetSevInfo: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetSevInfoRequest, _launcher_pb2.GetSevInfoResponse]
+    """AMD SEV: what the owner of a guest needs to trust it. FAILED_PRECONDITION where the processor has no SEV."""
+    GetLaunchMeasurement: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetLaunchMeasurementRequest, _launcher_pb2.GetLaunchMeasurementResponse]
+    InjectLaunchSecret: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.InjectLaunchSecretRequest, _launcher_pb2.InjectLaunchSecretResponse]
 
 @_typing.type_check_only
 class LauncherAsyncStub(LauncherStub):
@@ -100,6 +104,10 @@ class LauncherAsyncStub(LauncherStub):
     GetUsers: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetUsersRequest, _launcher_pb2.GetUsersResponse]  # type: ignore[assignment]
     """Who is logged in, and which filesystems are mounted, as the guest agent says just now."""
     GetFilesystems: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetFilesystemsRequest, _launcher_pb2.GetFilesystemsResponse]  # type: ignore[assignment]
+    GetSevInfo: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetSevInfoRequest, _launcher_pb2.GetSevInfoResponse]  # type: ignore[assignment]
+    """AMD SEV: what the owner of a guest needs to trust it. FAILED_PRECONDITION where the processor has no SEV."""
+    GetLaunchMeasurement: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetLaunchMeasurementRequest, _launcher_pb2.GetLaunchMeasurementResponse]  # type: ignore[assignment]
+    InjectLaunchSecret: _aio.UnaryUnaryMultiCallable[_launcher_pb2.InjectLaunchSecretRequest, _launcher_pb2.InjectLaunchSecretResponse]  # type: ignore[assignment]
 
 class LauncherServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -237,5 +245,27 @@ class LauncherServicer(metaclass=_abc_1.ABCMeta):
         request: _launcher_pb2.GetFilesystemsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.GetFilesystemsResponse, _abc.Awaitable[_launcher_pb2.GetFilesystemsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetSevInfo(
+        self,
+        request: _launcher_pb2.GetSevInfoRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GetSevInfoResponse, _abc.Awaitable[_launcher_pb2.GetSevInfoResponse]]:
+        """AMD SEV: what the owner of a guest needs to trust it. FAILED_PRECONDITION where the processor has no SEV."""
+
+    @_abc_1.abstractmethod
+    def GetLaunchMeasurement(
+        self,
+        request: _launcher_pb2.GetLaunchMeasurementRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GetLaunchMeasurementResponse, _abc.Awaitable[_launcher_pb2.GetLaunchMeasurementResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def InjectLaunchSecret(
+        self,
+        request: _launcher_pb2.InjectLaunchSecretRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.InjectLaunchSecretResponse, _abc.Awaitable[_launcher_pb2.InjectLaunchSecretResponse]]: ...
 
 def add_LauncherServicer_to_server(servicer: LauncherServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from virt_protos.launcher.v1 import launcher_pb2 as virt__protos_dot_launcher_dot_v1_dot_launcher__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1evirt_protos/node/v1/node.proto\x12\x0fvirtpod.node.v1\x1a&virt_protos/launcher/v1/launcher.proto\"9\n\x0cHelloRequest\x12\x10\n\x08versions\x18\x01 \x03(\r\x12\x17\n\x0fprogram_version\x18\x02 \x01(\t\"L\n\rHelloResponse\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x17\n\x0fprogram_version\x18\x02 \x01(\t\x12\x11\n\tnode_name\x18\x03 \x01(\t\"6\n\x06VMIRef\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\"2\n\nVMIRequest\x12$\n\x03vmi\x18\x01 \x01(\x0b\x32\x17.virtpod.node.v1.VMIRef\"\r\n\x0bVMIResponse\"O\n\x14GetGuestInfoResponse\x12\x37\n\x04info\x18\x01 \x01(\x0b\x32).virtpod.launcher.v1.GetGuestInfoResponse\"@\n\x11GetDomainResponse\x12+\n\x06\x64omain\x18\x01 \x01(\x0b\x32\x1b.virtpod.launcher.v1.Domain\"W\n\rFreezeRequest\x12$\n\x03vmi\x18\x01 \x01(\x0b\x32\x17.virtpod.node.v1.VMIRef\x12 \n\x18unfreeze_timeout_seconds\x18\x02 \x01(\r\"#\n\x12ScreenshotResponse\x12\r\n\x05image\x18\x01 \x01(\x0c\"A\n\x10GetUsersResponse\x12-\n\x05users\x18\x01 \x03(\x0b\x32\x1e.virtpod.launcher.v1.GuestUser\"S\n\x16GetFilesystemsResponse\x12\x39\n\x0b\x66ilesystems\x18\x01 \x03(\x0b\x32$.virtpod.launcher.v1.GuestFilesystem\"\x9f\x01\n\nOpenStream\x12$\n\x03vmi\x18\x01 \x01(\x0b\x32\x17.virtpod.node.v1.VMIRef\x12)\n\x04kind\x18\x02 \x01(\x0e\x32\x1b.virtpod.node.v1.StreamKind\x12\x18\n\x10preserve_session\x18\x03 \x01(\x08\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0b\n\x03\x63id\x18\x05 \x01(\r\x12\x0b\n\x03tls\x18\x06 \x01(\x08\"W\n\rStreamRequest\x12+\n\x04open\x18\x01 \x01(\x0b\x32\x1b.virtpod.node.v1.OpenStreamH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"\\\n\x0eStreamResponse\x12/\n\x06opened\x18\x01 \x01(\x0b\x32\x1d.virtpod.node.v1.StreamOpenedH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"\x0e\n\x0cStreamOpened*\xb9\x01\n\nStreamKind\x12\x1b\n\x17STREAM_KIND_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSTREAM_KIND_SERIAL_CONSOLE\x10\x01\x12\x13\n\x0fSTREAM_KIND_VNC\x10\x02\x12\x18\n\x14STREAM_KIND_USBREDIR\x10\x03\x12\x15\n\x11STREAM_KIND_VSOCK\x10\x04\x12\x13\n\x0fSTREAM_KIND_TCP\x10\x05\x12\x13\n\x0fSTREAM_KIND_UDP\x10\x06\x32\xd9\x07\n\x04Node\x12\x46\n\x05Hello\x12\x1d.virtpod.node.v1.HelloRequest\x1a\x1e.virtpod.node.v1.HelloResponse\x12M\n\x06Stream\x12\x1e.virtpod.node.v1.StreamRequest\x1a\x1f.virtpod.node.v1.StreamResponse(\x01\x30\x01\x12\x42\n\x05Pause\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12\x44\n\x07Unpause\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12R\n\x0cGetGuestInfo\x12\x1b.virtpod.node.v1.VMIRequest\x1a%.virtpod.node.v1.GetGuestInfoResponse\x12L\n\tGetDomain\x12\x1b.virtpod.node.v1.VMIRequest\x1a\".virtpod.node.v1.GetDomainResponse\x12G\n\nSoftReboot\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12\x42\n\x05Reset\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12\x46\n\x06\x46reeze\x12\x1e.virtpod.node.v1.FreezeRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12\x45\n\x08Unfreeze\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12N\n\nScreenshot\x12\x1b.virtpod.node.v1.VMIRequest\x1a#.virtpod.node.v1.ScreenshotResponse\x12J\n\x08GetUsers\x12\x1b.virtpod.node.v1.VMIRequest\x1a!.virtpod.node.v1.GetUsersResponse\x12V\n\x0eGetFilesystems\x12\x1b.virtpod.node.v1.VMIRequest\x1a\'.virtpod.node.v1.GetFilesystemsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1evirt_protos/node/v1/node.proto\x12\x0fvirtpod.node.v1\x1a&virt_protos/launcher/v1/launcher.proto\"9\n\x0cHelloRequest\x12\x10\n\x08versions\x18\x01 \x03(\r\x12\x17\n\x0fprogram_version\x18\x02 \x01(\t\"L\n\rHelloResponse\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x17\n\x0fprogram_version\x18\x02 \x01(\t\x12\x11\n\tnode_name\x18\x03 \x01(\t\"6\n\x06VMIRef\x12\x11\n\tnamespace\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\x0b\n\x03uid\x18\x03 \x01(\t\"2\n\nVMIRequest\x12$\n\x03vmi\x18\x01 \x01(\x0b\x32\x17.virtpod.node.v1.VMIRef\"\r\n\x0bVMIResponse\"O\n\x14GetGuestInfoResponse\x12\x37\n\x04info\x18\x01 \x01(\x0b\x32).virtpod.launcher.v1.GetGuestInfoResponse\"@\n\x11GetDomainResponse\x12+\n\x06\x64omain\x18\x01 \x01(\x0b\x32\x1b.virtpod.launcher.v1.Domain\"W\n\rFreezeRequest\x12$\n\x03vmi\x18\x01 \x01(\x0b\x32\x17.virtpod.node.v1.VMIRef\x12 \n\x18unfreeze_timeout_seconds\x18\x02 \x01(\r\"a\n\x19InjectLaunchSecretRequest\x12$\n\x03vmi\x18\x01 \x01(\x0b\x32\x17.virtpod.node.v1.VMIRef\x12\x0e\n\x06header\x18\x02 \x01(\t\x12\x0e\n\x06secret\x18\x03 \x01(\t\"#\n\x12ScreenshotResponse\x12\r\n\x05image\x18\x01 \x01(\x0c\"A\n\x10GetUsersResponse\x12-\n\x05users\x18\x01 \x03(\x0b\x32\x1e.virtpod.launcher.v1.GuestUser\"S\n\x16GetFilesystemsResponse\x12\x39\n\x0b\x66ilesystems\x18\x01 \x03(\x0b\x32$.virtpod.launcher.v1.GuestFilesystem\"\x9f\x01\n\nOpenStream\x12$\n\x03vmi\x18\x01 \x01(\x0b\x32\x17.virtpod.node.v1.VMIRef\x12)\n\x04kind\x18\x02 \x01(\x0e\x32\x1b.virtpod.node.v1.StreamKind\x12\x18\n\x10preserve_session\x18\x03 \x01(\x08\x12\x0c\n\x04port\x18\x04 \x01(\r\x12\x0b\n\x03\x63id\x18\x05 \x01(\r\x12\x0b\n\x03tls\x18\x06 \x01(\x08\"W\n\rStreamRequest\x12+\n\x04open\x18\x01 \x01(\x0b\x32\x1b.virtpod.node.v1.OpenStreamH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"\\\n\x0eStreamResponse\x12/\n\x06opened\x18\x01 \x01(\x0b\x32\x1d.virtpod.node.v1.StreamOpenedH\x00\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x42\t\n\x07message\"\x0e\n\x0cStreamOpened*\xb9\x01\n\nStreamKind\x12\x1b\n\x17STREAM_KIND_UNSPECIFIED\x10\x00\x12\x1e\n\x1aSTREAM_KIND_SERIAL_CONSOLE\x10\x01\x12\x13\n\x0fSTREAM_KIND_VNC\x10\x02\x12\x18\n\x14STREAM_KIND_USBREDIR\x10\x03\x12\x15\n\x11STREAM_KIND_VSOCK\x10\x04\x12\x13\n\x0fSTREAM_KIND_TCP\x10\x05\x12\x13\n\x0fSTREAM_KIND_UDP\x10\x06\x32\xf5\t\n\x04Node\x12\x46\n\x05Hello\x12\x1d.virtpod.node.v1.HelloRequest\x1a\x1e.virtpod.node.v1.HelloResponse\x12M\n\x06Stream\x12\x1e.virtpod.node.v1.StreamRequest\x1a\x1f.virtpod.node.v1.StreamResponse(\x01\x30\x01\x12\x42\n\x05Pause\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12\x44\n\x07Unpause\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12R\n\x0cGetGuestInfo\x12\x1b.virtpod.node.v1.VMIRequest\x1a%.virtpod.node.v1.GetGuestInfoResponse\x12L\n\tGetDomain\x12\x1b.virtpod.node.v1.VMIRequest\x1a\".virtpod.node.v1.GetDomainResponse\x12G\n\nSoftReboot\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12\x42\n\x05Reset\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12\x46\n\x06\x46reeze\x12\x1e.virtpod.node.v1.FreezeRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12\x45\n\x08Unfreeze\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x1c.virtpod.node.v1.VMIResponse\x12N\n\nScreenshot\x12\x1b.virtpod.node.v1.VMIRequest\x1a#.virtpod.node.v1.ScreenshotResponse\x12J\n\x08GetUsers\x12\x1b.virtpod.node.v1.VMIRequest\x1a!.virtpod.node.v1.GetUsersResponse\x12V\n\x0eGetFilesystems\x12\x1b.virtpod.node.v1.VMIRequest\x1a\'.virtpod.node.v1.GetFilesystemsResponse\x12R\n\nGetSevInfo\x12\x1b.virtpod.node.v1.VMIRequest\x1a\'.virtpod.launcher.v1.GetSevInfoResponse\x12\x66\n\x14GetLaunchMeasurement\x12\x1b.virtpod.node.v1.VMIRequest\x1a\x31.virtpod.launcher.v1.GetLaunchMeasurementResponse\x12^\n\x12InjectLaunchSecret\x12*.virtpod.node.v1.InjectLaunchSecretRequest\x1a\x1c.virtpod.node.v1.VMIResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'virt_protos.node.v1.node_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STREAMKIND']._serialized_start=1138
-  _globals['_STREAMKIND']._serialized_end=1323
+  _globals['_STREAMKIND']._serialized_start=1237
+  _globals['_STREAMKIND']._serialized_end=1422
   _globals['_HELLOREQUEST']._serialized_start=91
   _globals['_HELLOREQUEST']._serialized_end=148
   _globals['_HELLORESPONSE']._serialized_start=150
@@ -50,20 +50,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETDOMAINRESPONSE']._serialized_end=496
   _globals['_FREEZEREQUEST']._serialized_start=498
   _globals['_FREEZEREQUEST']._serialized_end=585
-  _globals['_SCREENSHOTRESPONSE']._serialized_start=587
-  _globals['_SCREENSHOTRESPONSE']._serialized_end=622
-  _globals['_GETUSERSRESPONSE']._serialized_start=624
-  _globals['_GETUSERSRESPONSE']._serialized_end=689
-  _globals['_GETFILESYSTEMSRESPONSE']._serialized_start=691
-  _globals['_GETFILESYSTEMSRESPONSE']._serialized_end=774
-  _globals['_OPENSTREAM']._serialized_start=777
-  _globals['_OPENSTREAM']._serialized_end=936
-  _globals['_STREAMREQUEST']._serialized_start=938
-  _globals['_STREAMREQUEST']._serialized_end=1025
-  _globals['_STREAMRESPONSE']._serialized_start=1027
-  _globals['_STREAMRESPONSE']._serialized_end=1119
-  _globals['_STREAMOPENED']._serialized_start=1121
-  _globals['_STREAMOPENED']._serialized_end=1135
-  _globals['_NODE']._serialized_start=1326
-  _globals['_NODE']._serialized_end=2311
+  _globals['_INJECTLAUNCHSECRETREQUEST']._serialized_start=587
+  _globals['_INJECTLAUNCHSECRETREQUEST']._serialized_end=684
+  _globals['_SCREENSHOTRESPONSE']._serialized_start=686
+  _globals['_SCREENSHOTRESPONSE']._serialized_end=721
+  _globals['_GETUSERSRESPONSE']._serialized_start=723
+  _globals['_GETUSERSRESPONSE']._serialized_end=788
+  _globals['_GETFILESYSTEMSRESPONSE']._serialized_start=790
+  _globals['_GETFILESYSTEMSRESPONSE']._serialized_end=873
+  _globals['_OPENSTREAM']._serialized_start=876
+  _globals['_OPENSTREAM']._serialized_end=1035
+  _globals['_STREAMREQUEST']._serialized_start=1037
+  _globals['_STREAMREQUEST']._serialized_end=1124
+  _globals['_STREAMRESPONSE']._serialized_start=1126
+  _globals['_STREAMRESPONSE']._serialized_end=1218
+  _globals['_STREAMOPENED']._serialized_start=1220
+  _globals['_STREAMOPENED']._serialized_end=1234
+  _globals['_NODE']._serialized_start=1425
+  _globals['_NODE']._serialized_end=2694
 # @@protoc_insertion_point(module_scope)

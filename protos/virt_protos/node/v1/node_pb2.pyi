@@ -228,6 +228,32 @@ class FreezeRequest(_message.Message):
 Global___FreezeRequest: _TypeAlias = FreezeRequest  # noqa: Y015
 
 @_typing.final
+class InjectLaunchSecretRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VMI_FIELD_NUMBER: _builtins.int
+    HEADER_FIELD_NUMBER: _builtins.int
+    SECRET_FIELD_NUMBER: _builtins.int
+    header: _builtins.str
+    secret: _builtins.str
+    @_builtins.property
+    def vmi(self) -> Global___VMIRef: ...
+    def __init__(
+        self,
+        *,
+        vmi: Global___VMIRef | None = ...,
+        header: _builtins.str = ...,
+        secret: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["vmi", b"vmi"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "secret", b"secret", "vmi", b"vmi"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InjectLaunchSecretRequest: _TypeAlias = InjectLaunchSecretRequest  # noqa: Y015
+
+@_typing.final
 class ScreenshotResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -3,6 +3,7 @@
 import grpc
 import warnings
 
+from virt_protos.launcher.v1 import launcher_pb2 as virt__protos_dot_launcher_dot_v1_dot_launcher__pb2
 from virt_protos.node.v1 import node_pb2 as virt__protos_dot_node_dot_v1_dot_node__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
@@ -99,6 +100,21 @@ class NodeStub:
                 request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetFilesystemsResponse.FromString,
                 _registered_method=True)
+        self.GetSevInfo = channel.unary_unary(
+                '/virtpod.node.v1.Node/GetSevInfo',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoResponse.FromString,
+                _registered_method=True)
+        self.GetLaunchMeasurement = channel.unary_unary(
+                '/virtpod.node.v1.Node/GetLaunchMeasurement',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementResponse.FromString,
+                _registered_method=True)
+        self.InjectLaunchSecret = channel.unary_unary(
+                '/virtpod.node.v1.Node/InjectLaunchSecret',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.InjectLaunchSecretRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+                _registered_method=True)
 
 
 class NodeServicer:
@@ -183,6 +199,24 @@ class NodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetSevInfo(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetLaunchMeasurement(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def InjectLaunchSecret(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -250,6 +284,21 @@ def add_NodeServicer_to_server(servicer, server):
                     servicer.GetFilesystems,
                     request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
                     response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetFilesystemsResponse.SerializeToString,
+            ),
+            'GetSevInfo': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSevInfo,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoResponse.SerializeToString,
+            ),
+            'GetLaunchMeasurement': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetLaunchMeasurement,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementResponse.SerializeToString,
+            ),
+            'InjectLaunchSecret': grpc.unary_unary_rpc_method_handler(
+                    servicer.InjectLaunchSecret,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.InjectLaunchSecretRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -603,6 +652,87 @@ class Node:
             '/virtpod.node.v1.Node/GetFilesystems',
             virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
             virt__protos_dot_node_dot_v1_dot_node__pb2.GetFilesystemsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSevInfo(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/GetSevInfo',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetSevInfoResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetLaunchMeasurement(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/GetLaunchMeasurement',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetLaunchMeasurementResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def InjectLaunchSecret(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/InjectLaunchSecret',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.InjectLaunchSecretRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -10,6 +10,7 @@ happened in virt-api; the node checks that it really runs the VMI with the given
 
 from collections import abc as _abc
 from grpc import aio as _aio
+from virt_protos.launcher.v1 import launcher_pb2 as _launcher_pb2
 from virt_protos.node.v1 import node_pb2 as _node_pb2
 import abc as _abc_1
 import grpc as _grpc
@@ -50,6 +51,9 @@ class NodeStub:
     Screenshot: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.ScreenshotResponse]
     GetUsers: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetUsersResponse]
     GetFilesystems: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetFilesystemsResponse]
+    GetSevInfo: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _launcher_pb2.GetSevInfoResponse]
+    GetLaunchMeasurement: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _launcher_pb2.GetLaunchMeasurementResponse]
+    InjectLaunchSecret: _grpc.UnaryUnaryMultiCallable[_node_pb2.InjectLaunchSecretRequest, _node_pb2.VMIResponse]
 
 @_typing.type_check_only
 class NodeAsyncStub(NodeStub):
@@ -68,6 +72,9 @@ class NodeAsyncStub(NodeStub):
     Screenshot: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.ScreenshotResponse]  # type: ignore[assignment]
     GetUsers: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetUsersResponse]  # type: ignore[assignment]
     GetFilesystems: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetFilesystemsResponse]  # type: ignore[assignment]
+    GetSevInfo: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _launcher_pb2.GetSevInfoResponse]  # type: ignore[assignment]
+    GetLaunchMeasurement: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _launcher_pb2.GetLaunchMeasurementResponse]  # type: ignore[assignment]
+    InjectLaunchSecret: _aio.UnaryUnaryMultiCallable[_node_pb2.InjectLaunchSecretRequest, _node_pb2.VMIResponse]  # type: ignore[assignment]
 
 class NodeServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -161,5 +168,26 @@ class NodeServicer(metaclass=_abc_1.ABCMeta):
         request: _node_pb2.VMIRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_node_pb2.GetFilesystemsResponse, _abc.Awaitable[_node_pb2.GetFilesystemsResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetSevInfo(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GetSevInfoResponse, _abc.Awaitable[_launcher_pb2.GetSevInfoResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetLaunchMeasurement(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GetLaunchMeasurementResponse, _abc.Awaitable[_launcher_pb2.GetLaunchMeasurementResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def InjectLaunchSecret(
+        self,
+        request: _node_pb2.InjectLaunchSecretRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.VMIResponse, _abc.Awaitable[_node_pb2.VMIResponse]]: ...
 
 def add_NodeServicer_to_server(servicer: NodeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

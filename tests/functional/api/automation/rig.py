@@ -18,9 +18,10 @@ from functional.api.rig import TOKEN, FakeClient, FakeNode, make_vmi, serve_node
 
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
-from virt_api.automation.server import AutomationServer, ServerTls, beside
+from virt_api.automation.server import AutomationServer, beside
 from virt_api.automation.service import Parts
 from virt_api.automation.userapi import UserApi
+from virt_api.frontproxy import FrontProxy
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_client import Client
@@ -158,7 +159,7 @@ async def _serve(
     port, close_api = await _serve_api(directory, cluster, api)
     kube = Kube(kube_client)
     nodes = Nodes(kube, tls, 1)
-    authenticator = Authenticator(kube, FakeClock(), frozenset())
+    authenticator = Authenticator(kube, FakeClock(), FrontProxy)
     # A certificate of virt-api's own, which must never reach the API server from here.
     own = cluster.issue("virt-api", "virt-api")
     connection = Connection(f"https://127.0.0.1:{port}", cluster.pem, own.cert, own.key)
@@ -168,7 +169,7 @@ async def _serve(
     def note(server: AutomationServer) -> None:
         found["port"] = server.port
 
-    app.cleanup_ctx.append(beside("127.0.0.1:0", ServerTls(serving), parts, note))
+    app.cleanup_ctx.append(beside("127.0.0.1:0", TlsFiles(serving, ca=False), parts, note))
     runner = web.AppRunner(app)
     await runner.setup()
     started.set()

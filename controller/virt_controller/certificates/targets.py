@@ -1,0 +1,71 @@
+"""Who must know whom to trust when calling virt-api: the webhook configurations and the API services."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from virt_controller.certificates.bundles import decoded
+from virt_core.apis import names
+from virt_core.apis.admission import MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig
+from virt_core.apis.apiextensions import APIService
+from virt_core.kube.patch import op, pointer
+
+#: As in the manifests webhooks.yaml and apiservice.yaml.
+MUTATOR, VALIDATOR = "virt-api-mutator", "virt-api-validator"
+API_SERVICES = tuple(f"{version}.{names.SUBRESOURCE_GROUP}" for version in (names.VERSION, names.VERSION_OLD))
+
+Operations = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An object with CA bundles in it."""
+
+    cls: type[Any]
+    name: str
+    #: Where bundles are in the object, and what is there now.
+    places: Callable[[Any, str], dict[str, str | None]]
+
+    @property
+    def key(self) -> str:
+        return f"{self.cls.__name__}/{self.name}"
+
+    def bundle(self, obj: Any, namespace: str) -> bytes | None:
+        """The bundle, if all places have the same one; else empty. None: no place of ours in it."""
+        found = set(self.places(obj, namespace).values())
+        if not found:
+            return None
+        return decoded(found.pop()) if len(found) == 1 else b""
+
+    def operations(self, obj: Any, namespace: str, bundle: str) -> Operations:
+        """The least change that puts the bundle everywhere; nothing else in the object is ours."""
+        return [op.add(place, bundle) for place, old in self.places(obj, namespace).items() if old != bundle]
+
+
+def _ours(config: WebhookClientConfig, namespace: str) -> bool:
+    service = config.service
+    return service is not None and (service.namespace, service.name) == (namespace, names.SERVICE_API)
+
+
+def _webhooks(obj: Any, namespace: str) -> dict[str, str | None]:
+    return {
+        pointer("webhooks", str(index), "clientConfig", "caBundle"): hook.client_config.ca_bundle
+        for index, hook in enumerate(obj.webhooks)
+        if _ours(hook.client_config, namespace)
+    }
+
+
+def _service(obj: APIService, namespace: str) -> dict[str, str | None]:
+    service = obj.spec.service
+    if service is None or (service.namespace, service.name) != (namespace, names.SERVICE_API):
+        return {}
+    return {pointer("spec", "caBundle"): obj.spec.ca_bundle}
+
+
+TARGETS = (
+    Target(MutatingWebhookConfiguration, MUTATOR, _webhooks),
+    Target(ValidatingWebhookConfiguration, VALIDATOR, _webhooks),
+    *(Target(APIService, name, _service) for name in API_SERVICES),
+)

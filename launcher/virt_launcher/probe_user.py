@@ -1,0 +1,36 @@
+"""A probe that is started as root becomes the launchers' user before it asks anything.
+
+libvirt's answers hold for the user and the access to KVM with which they were asked for. Launchers get the device from
+the device plugin; the probe sees it in the /dev that a privileged container has of its own, with the node's owner and
+mode (Debian: for a group only). Opening that node to its own user needs root, and nothing after it does.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from virt_launcher.settings import LAUNCHER_UID
+
+_DEVICE = "/dev/kvm"
+
+
+def become_launcher(device: str = _DEVICE) -> None:
+    """For the main thread, before there are others. Nothing to do for who is not root."""
+    if os.getuid() != 0:
+        return
+    open_to_all(device)
+    os.setgroups([])
+    os.setgid(LAUNCHER_UID)
+    # From root to another user for good: the kernel takes every capability away.
+    os.setuid(LAUNCHER_UID)
+
+
+def open_to_all(device: str) -> None:
+    """Only a device node that is no link; where the node is the host's own and not ours to change, it stays."""
+    try:
+        found = os.lstat(device)
+        if stat.S_ISCHR(found.st_mode):
+            os.chmod(device, 0o666)  # noqa: S103 - the container's own node, which nobody else sees
+    except OSError:
+        return

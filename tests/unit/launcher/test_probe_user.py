@@ -1,0 +1,45 @@
+"""The probe's own device becomes usable for the launchers' user, and nothing else is touched."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from virt_launcher import probe_user
+
+
+def test_a_link_a_file_and_nothing_are_left_alone(tmp_path: Path) -> None:
+    plain = tmp_path / "file"
+    plain.write_text("x")
+    plain.chmod(0o600)
+    link = tmp_path / "link"
+    link.symlink_to("/dev/null")
+    before = stat.S_IMODE(os.stat("/dev/null").st_mode)
+    for path in (plain, link, tmp_path / "missing"):
+        probe_user.open_to_all(str(path))
+    assert stat.S_IMODE(plain.stat().st_mode) == 0o600
+    assert stat.S_IMODE(os.stat("/dev/null").st_mode) == before
+
+
+def test_who_is_not_root_stays_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 107)
+    monkeypatch.setattr(os, "setuid", lambda _uid: pytest.fail("there was nothing to change"))
+    probe_user.become_launcher()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+def test_root_becomes_the_launchers_user_for_good() -> None:
+    """In a child, since there is no way back; and no device is there that it could open."""
+    pid = os.fork()
+    if pid == 0:
+        probe_user.become_launcher("/dev/no-such-device")
+        there = (os.getresuid(), os.getresgid(), os.getgroups())
+        try:
+            os.setuid(0)
+        except PermissionError:
+            os._exit(0 if there == ((107,) * 3, (107,) * 3, []) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
