@@ -222,3 +222,17 @@ def test_the_newest_pod_counts() -> None:
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_kubelets_words_about_a_mount_become_the_missing_object() -> None:
+    """The kubelet names the volume and the mount; what the user has to make is the Secret."""
+    message = 'MountVolume.SetUp failed for volume "data" : secret "late" not found'
+    waiting = [{"name": "compute", "state": {"waiting": {"reason": "ContainerCreating"}}}]
+    found = standing(
+        facts(
+            vmi("Scheduling", upto("pod-created")),
+            pods=[pod("Pending", containerStatuses=waiting)],
+            events=[event("Pod", "FailedMount", message)],
+        )
+    )
+    says(found, "there is no Secret default/late", message)

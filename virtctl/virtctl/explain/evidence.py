@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -57,6 +58,16 @@ def _container_trouble(status: ContainerStatus) -> Trouble | None:
     if not waiting.message:
         return Trouble(f"container {status.name}", waiting.reason)
     return Trouble(f"container {status.name}: {waiting.reason}", waiting.message)
+
+
+_MISSING = re.compile(r'\b(secret|configmap|persistentvolumeclaim) "([^"]+)" not found')
+_KINDS = {"secret": "Secret", "configmap": "ConfigMap", "persistentvolumeclaim": "PersistentVolumeClaim"}
+
+
+def plain_cause(message: str, namespace: str) -> str:
+    """A kubelet speaks of volumes and mounts; the user wants to know which object is missing."""
+    found = _MISSING.search(message)
+    return f"there is no {_KINDS[found[1]]} {namespace}/{found[2]} ({message})" if found else message
 
 
 def last_warning(facts: Facts, *kinds: str) -> Event | None:

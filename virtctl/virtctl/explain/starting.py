@@ -5,7 +5,7 @@ from __future__ import annotations
 from virt_core.apis import names
 from virt_core.kube.conditions import get_condition
 from virt_core.runtime.clock import parse_rfc3339
-from virtctl.explain.evidence import Trouble, last_warning, pod_trouble, warning_after
+from virtctl.explain.evidence import Trouble, last_warning, plain_cause, pod_trouble, warning_after
 from virtctl.explain.facts import Facts
 from virtctl.explain.timeline import Step, kind_of, timeline, waiting_step
 from virtctl.explain.words import Standing, describe, duration, logs, pod_command, text_of
@@ -19,7 +19,8 @@ def pod_in_trouble(facts: Facts) -> Standing | None:
     trouble = pod_trouble(facts.pod)
     warning = last_warning(facts, "Pod")
     if trouble is None and warning is not None and facts.phase == names.PHASE_SCHEDULING:
-        trouble = Trouble(f"its Pod {facts.pod.metadata.name} does not start", warning.message)
+        cause = plain_cause(warning.message, facts.namespace)
+        trouble = Trouble(f"its Pod {facts.pod.metadata.name} does not start", cause)
     if trouble is None:
         return None
     why = _in_terms_of_the_vmi(facts, trouble).rstrip(".")
