@@ -21,6 +21,14 @@ stop: ## stop what `make run` started (the data stay; `virt-local down --purge` 
 test: setup-dev guest ## the whole test suite: check, functional tests with real parts, end-to-end tests with real guests
 	@hack/test
 
+.PHONY: test-cluster
+test-cluster: setup-dev setup-cluster guest images ## the end-to-end tests on a real Kubernetes: our own, or that of KUBECONFIG
+	@hack/test-cluster
+
+.PHONY: bench-cluster
+bench-cluster: setup-dev guest ## the rows of the baseline on the cluster of KUBECONFIG, with Virtpod in it
+	VIRTPOD_ENGINE=kubernetes $(PY) -m tests.bench.kubernetes
+
 .PHONY: check
 check: setup-dev ## format, lint, types, import rules, generated files, unit tests
 	$(PY) -m ruff format --check $(CHECKED)
@@ -33,18 +41,36 @@ bench: setup-dev guest ## time and memory of a VM against raw QEMU and raw libvi
 	$(PY) -m tests.bench
 
 .PHONY: generate
-generate: setup-dev ## regenerate what is generated: protobuf code, CRDs
+generate: setup-dev ## regenerate what is generated: protobuf code, CRDs, the chart
 	$(PY) hack/generate_protos.py
 	$(PY) hack/generate_crds.py
+	$(PY) hack/generate_chart.py
 
 .PHONY: guest
 guest: ## build the test guest's image from Debian packages
 	@hack/guest/build .build/guest
 
+.PHONY: images
+images: setup-dev setup-cluster ## build the four images with docker or buildah, into .build/images; a `make cluster` gets them
+	@hack/images/build
+	@$(PY) -m tests.cluster load --if-running
+
 .PHONY: format
 format: setup-dev ## format the code
 	$(PY) -m ruff format $(CHECKED)
 	$(PY) -m ruff check --fix $(CHECKED)
+
+.PHONY: cluster
+cluster: setup-dev setup-cluster guest ## start a real Kubernetes on this machine, of NODES=2 nodes (first time: builds it, minutes)
+	@$(PY) -m tests.cluster up $(if $(NODES),--nodes $(NODES))
+
+.PHONY: cluster-down
+cluster-down: setup-dev ## end that Kubernetes and remove everything of it
+	@$(PY) -m tests.cluster down
+
+.PHONY: setup-cluster
+setup-cluster:
+	@hack/setup cluster
 
 .PHONY: setup
 setup:

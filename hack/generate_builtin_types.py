@@ -32,6 +32,9 @@ ROOTS = [
     "V1ControllerRevision",
     "V1PodDisruptionBudget",
     "V1PriorityClass",
+    "V1NetworkPolicy",
+    "V1LimitRange",
+    "V1ResourceQuota",
     "V1Role",
     "V1RoleBinding",
     "V1ClusterRole",
@@ -64,6 +67,7 @@ SCALARS = {
 }
 # The client calls quantities text; the API takes numbers too.
 QUANTITY_MAPS = {"limits", "requests", "capacity", "allocatable", "overhead", "allocatedResources", "hard", "used"}
+QUANTITY_MAPS |= {"default", "defaultRequest", "max", "min", "maxLimitRequestRatio"}
 INT_OR_STRING = {"port", "targetPort", "minAvailable", "maxUnavailable"}
 QUANTITIES = {"sizeLimit", "divisor"}
 OUTPUT = Path(__file__).resolve().parent.parent / "local/virt_local/apiserver/schema/builtin_types.txt"

@@ -38,6 +38,11 @@ BINARIES = {
     "usr/bin/dropbearkey": ("usr/bin/dropbearkey",),
     "usr/sbin/qemu-ga": ("usr/sbin/qemu-ga",),
     "usr/sbin/dhcp6c": ("usr/sbin/dhcp6c",),
+    # Where dropbear looks for it; today's scp speaks SFTP, older ones start scp on the other side.
+    "usr/lib/sftp-server": ("usr/lib/openssh/sftp-server",),
+    "usr/bin/scp": ("usr/bin/scp",),
+    # busybox here serves no UDP.
+    "usr/sbin/inetd": ("usr/sbin/inetutils-inetd",),
 }
 DIRECTORIES = [
     "dev",

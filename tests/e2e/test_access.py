@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 
 from .conftest import Space
+from .engine import eventually
 from .manifests import kernel_boot
 from .subresource import Subresources
 
@@ -73,6 +74,41 @@ def test_a_right_opens_exactly_its_route(space: Space) -> None:
         assert (answer.status == 403) is not allowed, (sub, answer.status)
     assert calls.put(path(VMI, "pause"), {"dryRun": ["All"]}).status == 200
     assert calls.get(path(VMI, "vnc/screenshot")).status == 403
+
+
+#: One of each way that virtctl calls the server.
+CALLS = (
+    "start guarded", "pause vmi guarded", "console guarded", "vnc guarded --proxy-only", "vnc screenshot guarded -f -",
+    "port-forward vmi/guarded 1:7 --stdio", "guestosinfo guarded", "expand --vm=guarded", "permitted-devices",
+    "removevolume guarded --volume-name=x", "expose vmi guarded --name=a --port=1", "evacuate-cancel vmi guarded",
+)  # fmt: skip
+
+
+def test_virtctl_says_in_one_sentence_that_you_may_not(space: Space) -> None:
+    """Exit code 1, and who may not do what; or that nobody knows you. The flag wins over the kubeconfig's user."""
+    stranger = token_of(space, "stranger")
+    for call in CALLS:
+        for token, words in ((stranger, "is forbidden: User"), ("not-a-token", "does not know you")):
+            done = space.engine.run("virtctl", "-n", space.namespace, f"--token={token}", *call.split())
+            assert (done.returncode, done.stdout) == (1, ""), call
+            assert words in done.stderr, (call, done.stderr)
+            assert len(done.stderr.splitlines()) == 1, (call, done.stderr)
+
+
+def test_editors_reach_the_guests_ports(space: Space) -> None:
+    """The role that comes with the installation is enough for port-forward, which ssh and scp go through."""
+    token = token_of(space, "editor")
+    subject = f"--serviceaccount={space.namespace}:editor"
+    space.kubectl("create", "rolebinding", "editor", "--clusterrole=kubevirt.io:edit", subject)
+    space.boot(kernel_boot("guarded"))
+    command = ("virtctl", "-n", space.namespace, f"--token={token}", "port-forward", "vmi/guarded", "1:7", "--stdio")
+
+    def echoed() -> bool:
+        done = space.engine.run(*command, stdin="hello\n")
+        assert "forbidden" not in done.stderr, done.stderr
+        return done.stdout == "hello\n"
+
+    eventually(echoed, within_s=60, what="an echo from the guest")
 
 
 def test_virt_api_itself_lets_nobody_in(space: Space) -> None:

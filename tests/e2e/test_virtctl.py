@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import signal
 import socket
@@ -22,19 +21,6 @@ from .engine import BIN, GUEST_IMAGE, eventually
 from .manifests import vmi, with_user_data
 
 pytestmark = pytest.mark.e2e
-
-#: The guest's dropbear comes without scp: the far side of its protocol, for one file.
-SCP = """#!/bin/sh
-one() { dd bs=1 count=1 2>/dev/null >/dev/null; }
-for path; do :; done
-case " $* " in
-*" -t "*)
-  printf '\\0'; read -r mode size name; printf '\\0'
-  dd bs=$size count=1 iflag=fullblock of=$path 2>/dev/null; one; printf '\\0'; one ;;
-*)
-  one; printf 'C0644 %s file\\n' $(wc -c <$path); one; cat $path; printf '\\0'; one ;;
-esac
-"""
 
 
 @pytest.fixture
@@ -61,17 +47,35 @@ def test_ssh_and_scp_reach_the_guest(space: Space, key: Path, tmp_path: Path) ->
         return space.virtctl("ssh", "root@vmi/door", *flags, "-c", "uname -n; id -un")
 
     assert eventually(login, within_s=60, what="ssh into the guest").split() == ["door", "root"]
-    script = base64.b64encode(SCP.encode()).decode()
-    install = f"echo {script} | base64 -d >/usr/bin/scp && chmod 755 /usr/bin/scp"
-    space.virtctl("ssh", "root@vmi/door", *flags, "-c", install)
     sent = tmp_path / "sent"
     sent.write_bytes(bytes(range(256)) * 4096)
-    space.virtctl("scp", *flags, "-t", "-O", str(sent), "root@vmi/door:/tmp/file")
-    assert "1048576" in space.virtctl("ssh", f"root@vmi/door/{space.namespace}", *flags, "-c", "wc -c </tmp/file")
-    space.virtctl("scp", *flags, "-t", "-O", "root@vmi/door:/tmp/file", str(tmp_path / "back"))
-    assert (tmp_path / "back").read_bytes() == sent.read_bytes()
+    # The protocol of today's scp, and that of older ones.
+    for number, old in enumerate(([], ["-t", "-O"])):
+        there = f"root@vmi/door:/tmp/file{number}"
+        space.virtctl("scp", *flags, *old, str(sent), there)
+        assert "1048576" in space.virtctl("ssh", f"root@vmi/door/{space.namespace}", *flags, "-c", "wc -c </tmp/file0")
+        space.virtctl("scp", *flags, *old, there, str(tmp_path / f"back{number}"))
+        assert (tmp_path / f"back{number}").read_bytes() == sent.read_bytes()
     failed = space.engine.run("virtctl", "-n", space.namespace, "ssh", "root@vmi/door", *flags, "-c", "exit 3")
     assert failed.returncode == 1
+
+
+def test_a_made_vm_lets_its_key_in(space: Space, key: Path) -> None:
+    """`create vm` names no buses, so its disks are SATA; a preference makes them virtio, which the test guest knows."""
+    virtio = {"devices": {"preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio"}}
+    api, kind = "instancetype.kubevirt.io/v1beta1", "VirtualMachinePreference"
+    space.apply({"apiVersion": api, "kind": kind, "metadata": {"name": "virtio"}, "spec": virtio})
+    manifest = space.virtctl(
+        "create", "vm", "--name=made", "--memory=128Mi", "--preference=virtualmachinepreference/virtio", "--user=root",
+        f"--volume-containerdisk=src:{GUEST_IMAGE}", f"--ssh-key={key.with_suffix('.pub').read_text().strip()}",
+    )  # fmt: skip
+    space.kubectl("apply", "-f", "-", stdin=manifest)
+    space.ready("made")
+
+    def login() -> str:
+        return space.virtctl("ssh", "root@vm/made", *ssh_flags(key), "-c", "uname -n")
+
+    assert eventually(login, within_s=60, what="ssh into the guest").strip() == "made"
 
 
 @contextmanager
@@ -98,10 +102,18 @@ def echo(port: int, data: bytes) -> bytes:
         return answer
 
 
+def datagram(port: int, data: bytes) -> bytes:
+    """Sent by UDP from a port of its own, and what came back within a second."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
+        client.settimeout(1)
+        client.sendto(data, ("127.0.0.1", port))
+        return client.recv(65536)
+
+
 def test_port_forward_to_the_echo_server(space: Space) -> None:
-    """More than any buffer on the way holds, two ports, and several connections at once."""
+    """More than any buffer on the way holds, three ports, UDP too, and several connections at once."""
     space.boot(vmi("echo"))
-    with forwarding(space, "vmi/echo", "0:7", "0:8080") as (port, lines):
+    with forwarding(space, "vmi/echo", "0:7", "0:8080", "udp/0:7") as (port, lines, packets):
         eventually(lambda: echo(port, b"hello\n") == b"hello\n", within_s=60, what="the guest's echo server")
         large = b"0123456789abcde\n" * 65536
         with ThreadPoolExecutor(4) as pool:
@@ -109,6 +121,8 @@ def test_port_forward_to_the_echo_server(space: Space) -> None:
         with socket.create_connection(("127.0.0.1", lines), 20) as client:
             client.sendall(b"who\n")
             assert client.recv(100).startswith(b"echo")
+        for data in (b"ping", b"x" * 4000):
+            eventually(lambda: datagram(packets, data) == data, within_s=20, what="the guest's UDP echo server")  # noqa: B023
 
 
 def pixels(picture: bytes) -> tuple[int, int, set[bytes]]:
@@ -185,6 +199,26 @@ def volumes(space: Space, name: str) -> list[str]:
     return [volume["name"] for volume in spec["volumes"]]
 
 
+def follow_a_volume(space: Space, name: str) -> None:
+    """What addvolume and removevolume do to a VM reaches its running VMI, volume and disk."""
+
+    def in_both() -> list[bool]:
+        spec = space.vmi(name)["spec"]
+        lists = (spec["volumes"], spec["domain"]["devices"]["disks"])
+        return ["extra" in volumes(space, name), *(any(e["name"] == "extra" for e in entries) for entries in lists)]
+
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "16Mi"}}}
+    space.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "extra"}, "spec": claim})
+    space.virtctl("addvolume", name, "--volume-name=extra", "--dry-run")
+    assert not any(in_both())
+    space.virtctl("addvolume", name, "--volume-name=extra", "--serial=s1", "--cache=none")
+    eventually(lambda: all(in_both()), within_s=20, what="the volume in VM and VMI")
+    again = space.engine.run("virtctl", "-n", space.namespace, "addvolume", name, "--volume-name=extra")
+    assert again.returncode == 1
+    space.virtctl("removevolume", name, "--volume-name=extra")
+    eventually(lambda: not any(in_both()), within_s=20, what="the volume gone from VM and VMI")
+
+
 def test_a_vm_from_create_to_stop(space: Space) -> None:
     """What `create vm` prints is accepted, and start, restart and stop do what they say."""
     manifest = space.virtctl(
@@ -198,6 +232,7 @@ def test_a_vm_from_create_to_stop(space: Space) -> None:
     refused = space.engine.run("virtctl", "-n", space.namespace, "start", "made")
     assert refused.returncode == 1
     assert "already running" in refused.stderr
+    follow_a_volume(space, "made")
     space.virtctl("restart", "made", "--force", "--grace-period=0")
     eventually(lambda: space.vmi("made")["metadata"]["uid"] != first, within_s=60, what="another VMI")
     space.ready("made")

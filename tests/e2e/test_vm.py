@@ -6,7 +6,6 @@ The words that a watcher sees are compared with those recorded from the real sys
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -205,16 +204,7 @@ _OURS = ("virtualmachines", "virtualmachineinstances", "pods", "events", "contro
 
 
 def writes(space: Space) -> dict[str, int]:
-    """Stored changes by resource, as virt-local counts them."""
-    text = space.engine.kubectl("get", "--raw", "/metrics")
-    rows = re.findall(r'virt_local_object_writes_total\{resource="([^"]+)",operation="[^"]+"\} (\d+)', text)
-    if not rows:
-        pytest.skip("only virt-local counts what is written")
-    counts: dict[str, int] = {}
-    for resource, count in rows:
-        kind = resource.split(".")[0]
-        counts[kind] = counts.get(kind, 0) + int(count)
-    return {kind: count for kind, count in counts.items() if kind in _OURS}
+    return {kind: count for kind, count in space.engine.writes().items() if kind in _OURS}
 
 
 def test_a_start_costs_at_most_fifteen_writes(space: Space) -> None:

@@ -100,3 +100,39 @@ def test_a_type_that_the_cache_does_not_have_yet_is_asked_for(kube: FakeKube) ->
     assert lookup.get(VirtualMachineClusterInstancetype, "no") is None
     assert lookup.document("DataVolume", "no", "ns") is None
     assert len(lookup.informers) == 4
+
+
+def stored(kube: FakeKube) -> tuple[Any, str]:
+    """A VM whose type is kept as a revision, and that revision's path."""
+    machine = vm(instancetype={"name": "t"})
+    machine.status.instancetype_ref = ref = expander(kube).keep(machine).instancetype_ref
+    assert ref is not None
+    assert ref.controller_revision_ref is not None
+    return machine, f"{REVISIONS}/{ref.controller_revision_ref.name}"
+
+
+def test_a_stored_revision_keeps_a_vm_from_expand_but_not_from_expand_all(kube: FakeKube) -> None:
+    """`expand` is for VMs that come; `expandAll` writes out those that are there too."""
+    machine, _ = stored(kube)
+    assert expander(kube, "expand").written_out(machine) == []
+    assert expander(kube, "expandAll").written_out(machine)
+
+
+def test_what_was_stored_goes_with_the_expansion(kube: FakeKube) -> None:
+    machine, path = stored(kube)
+    expander(kube).forget(machine)
+    assert path in kube.objects
+    machine.spec = expander(kube, "expandAll").written_out(machine)[0]["value"]
+    expander(kube).forget(machine)
+    assert path not in kube.objects
+    expander(kube).forget(machine)
+
+
+def test_a_revision_of_somebody_else_is_not_deleted(kube: FakeKube) -> None:
+    machine, path = stored(kube)
+    machine.spec.instancetype = None
+    foreign = dict(kube.objects[path])
+    foreign["metadata"] = foreign["metadata"] | {"ownerReferences": []}
+    kube.put(path, foreign)
+    expander(kube).forget(machine)
+    assert path in kube.objects

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,6 +21,7 @@ from virtctl.create.vm import command as create_vm
 from virtctl.main import COMMANDS, cli
 from virtctl.options import Settings
 from virtctl.portforward.command import command as port_forward
+from virtctl.session import Session
 
 from .conftest import Run
 
@@ -79,6 +82,25 @@ def test_global_flags_reach_the_server(kube: FakeKube, run: Run) -> None:
     assert "cannot read /none: No such file" in missing.output
 
 
+def test_a_token_or_certificate_comes_instead_of_the_contexts_user(tmp_path: Path) -> None:
+    """A certificate beside a token would win on the server's side, and the caller would be somebody else."""
+    user = {"client-certificate-data": "Y2VydA==", "client-key-data": "a2V5", "token": "mine"}
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": user}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    known = Settings(kubeconfig=str(tmp_path / "config"))
+    assert Session(known).connection.cert_pem == b"cert"
+    by_token = Session(replace(known, token="theirs")).connection
+    assert (by_token.cert_pem, by_token.headers()["Authorization"]) == (b"", "Bearer theirs")
+    (tmp_path / "pem").write_text("other")
+    by_certificate = Session(replace(known, client_certificate=str(tmp_path / "pem"))).connection
+    assert (by_certificate.cert_pem, by_certificate.headers()) == (b"other", {})
+
+
 def test_settings_of_another_virtctl() -> None:
     settings = Settings(kubeconfig="/k", as_user="jane", insecure_skip_tls_verify=True, verbose=3, namespace="n")
     assert settings.arguments() == ["--kubeconfig=/k", "--as=jane", "--insecure-skip-tls-verify"]
@@ -105,11 +127,12 @@ def test_no_warning_for_the_same_version_or_none(kube: FakeKube, run: Run) -> No
     assert run("start", "vm1").output == "Error: broken\n"
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
 def test_completion(shell: str) -> None:
     result = CliRunner().invoke(cli, ["completion", shell])
     assert result.exit_code == 0
-    assert f"_VIRTCTL_COMPLETE={shell}_complete" in result.output
+    assert "_VIRTCTL_COMPLETE" in result.output
+    assert f"{shell}_complete" in result.output
 
 
 def test_completion_knows_commands_without_importing_them() -> None:

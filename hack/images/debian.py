@@ -1,0 +1,50 @@
+"""The base image from Debian packages, for machines that reach a Debian mirror and no registry."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from problems import ImageError
+
+DEADLINE_S = 900
+MIRROR = "http://deb.debian.org"
+
+
+def release_of(base: str) -> str:
+    """`debian:bookworm-slim` → bookworm."""
+    name, _, tag = base.rpartition(":")
+    if name.rpartition("/")[2] != "debian" or not tag:
+        raise ImageError(f"the base image {base} can not be pulled, and only debian:… can be made from packages")
+    return tag.removesuffix("-slim")
+
+
+def sources(release: str, mirror: str) -> list[str]:
+    return [
+        f"deb {mirror}/debian {release} main",
+        f"deb {mirror}/debian {release}-updates main",
+        f"deb {mirror}/debian-security {release}-security main",
+    ]
+
+
+def make_root(base: str, apt_lines: list[str], target: Path, log: Path) -> None:
+    """Writes the root file system as a tar file."""
+    if shutil.which("mmdebstrap") is None:
+        raise ImageError(
+            f"the base image {base} can not be pulled, and mmdebstrap, which would make it from Debian packages, "
+            "is not installed: apt-get install mmdebstrap"
+        )
+    release = release_of(base)
+    command = ["mmdebstrap", "--variant=apt", "--format=tar", *(f"--aptopt={line}" for line in apt_lines)]
+    # The way to the mirror is this machine's, not the image's.
+    command += ['--customize-hook=rm -f "$1/etc/apt/apt.conf.d/99mmdebstrap"', release, str(target)]
+    command += sources(release, os.environ.get("VIRTPOD_DEBIAN_MIRROR") or MIRROR)
+    with log.open("w") as output:
+        done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, timeout=DEADLINE_S, check=False)
+    if done.returncode != 0:
+        why = " / ".join(log.read_text(errors="replace").strip().splitlines()[-4:])
+        raise ImageError(
+            f"the base image {base} can neither be pulled nor made from Debian packages: {why} (log: {log})"
+        )

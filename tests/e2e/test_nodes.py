@@ -1,0 +1,94 @@
+"""A node whose virt-handler is gone: it takes no new VMs, its guests are left alone, and only what is known to be dead
+is started elsewhere."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from .conftest import Space
+from .engine import Engine, VirtLocal, eventually
+from .vms import Machine, vm
+
+pytestmark = pytest.mark.e2e
+
+ZONE = "virtpod.test/zone"
+SCHEDULABLE = "kubevirt.io/schedulable"
+LONG_AGO = "kubevirt.io/heartbeat=2020-01-01T00:00:00Z"
+
+
+@pytest.fixture(scope="module")
+def pair(engine: Engine) -> Iterator[Engine]:
+    """The engine, if it has two nodes; else a second virt-local that has."""
+    if len(engine.get("nodes")["items"]) > 1:
+        yield engine
+        return
+    local = VirtLocal(nodes=2, letter="n")
+    try:
+        local.start()
+        yield local
+    finally:
+        local.stop()
+    assert not local.leftovers()
+
+
+@contextmanager
+def silent_handler(engine: Engine, node: str) -> Iterator[None]:
+    """Its virt-handler stands still, and has not been heard of for long: nobody wants to wait for five minutes."""
+    pid = engine.handler_pid(node)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        engine.kubectl("annotate", "node", node, "--overwrite", LONG_AGO)
+        engine.kubectl("label", "node", node, "--overwrite", "virtpod.test/poke=1")
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        engine.kubectl("label", "node", node, f"{SCHEDULABLE}=true", "--overwrite")
+        engine.kubectl("label", "node", node, "virtpod.test/poke-", f"{ZONE}-")
+
+
+def zoned(name: str) -> dict[str, Any]:
+    manifest = vm(name, "Always")
+    manifest["spec"]["template"]["spec"]["nodeSelector"] = {ZONE: "a"}
+    return manifest
+
+
+def label(engine: Engine, node: str) -> str:
+    return str(engine.get("node", node)["metadata"]["labels"].get(SCHEDULABLE))
+
+
+def test_a_silent_node(pair: Engine) -> None:
+    first, second = sorted(node["metadata"]["name"] for node in pair.get("nodes")["items"])[:2]
+    pair.kubectl("create", "namespace", "e2e-silent")
+    space = Space(pair, "e2e-silent")
+    try:
+        pair.kubectl("label", "node", second, f"{ZONE}=a", "--overwrite")
+        space.apply(zoned("lost"))
+        machine = Machine(space, "lost")
+        machine.printable("Running")
+        with silent_handler(pair, second):
+            given_up_when_dead(space, machine, second, first)
+    finally:
+        pair.kubectl("label", "node", first, f"{ZONE}-")
+        pair.drop_namespace("e2e-silent")
+
+
+def given_up_when_dead(space: Space, machine: Machine, node: str, other: str) -> None:
+    engine, uid = space.engine, machine.uid()
+    eventually(lambda: label(engine, node) == "false", within_s=30, what="the node takes no new VMs")
+    events = space.engine.kubectl("-n", "default", "get", "events", "--field-selector", f"involvedObject.name={node}")
+    assert "NodeUnresponsive" in events
+    space.apply(zoned("late"))
+    Machine(space, "late").printable("ErrorUnschedulable", within_s=30)
+    engine.kubectl("label", "node", other, f"{ZONE}=a", "--overwrite")
+    Machine(space, "late").printable("Running")
+    assert (machine.uid(), space.vmi("lost")["status"]["phase"]) == (uid, "Running"), "it runs on without its handler"
+    pods = engine.get("-n", space.namespace, "pods", "-l", "vmi.kubevirt.io/id=lost")["items"]
+    space.kubectl("delete", "pod", pods[0]["metadata"]["name"], "--force", "--grace-period=0")
+    machine.restarted(uid)
+    assert space.vmi("lost")["status"]["nodeName"] == other

@@ -1,0 +1,235 @@
+"""What virt-handler's account can do on a real API server: its own node and the machines there, and nothing beyond.
+
+The token is a real one, bound to the Pod of a virt-handler as kubelet's are; everything is asked as a dry run, which
+passes the same authorization and admission.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.e2e.engine import eventually
+from virt_core.apis.registry import resource_by_kind
+from virt_core.kube.client import KubeClient
+from virt_core.kube.connect import load_connection
+from virt_core.kube.errors import ApiError
+
+NAMESPACE = "virtpod"
+GUEST = Path(__file__).resolve().parents[2] / "examples" / "vmi-guest.yaml"
+OTHER = "virtpod-test-other"
+SPACE = f"e2e-policy-{secrets.token_hex(3)}"
+
+
+class Account:
+    """kubectl with a token and nothing else: a client certificate would win over it."""
+
+    def __init__(self, cluster: Cluster, token: str, file: Path) -> None:
+        self._cluster, self._file = cluster, file
+        view = json.loads(cluster.kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
+        name = view["clusters"][0]["name"]
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": view["clusters"],
+            "users": [{"name": "account", "user": {"token": token}}],
+            "contexts": [{"name": "account", "context": {"cluster": name, "user": "account"}}],
+            "current-context": "account",
+        }
+        file.write_text(json.dumps(config))
+        file.chmod(0o600)
+
+    def ask(self, *args: str) -> subprocess.CompletedProcess[str]:
+        return self._cluster.try_kubectl("--kubeconfig", str(self._file), *args)
+
+    def patch(self, kind: str, name: str, change: object, namespace: str = "") -> str:
+        path = resource_by_kind(kind).path(namespace, name)
+        return self.send("PATCH", path, change, "application/merge-patch+json")
+
+    def send(self, method: str, path: str, body: object, content_type: str) -> str:
+        """What the API server says; nothing when it agrees. Not by kubectl, which first reads what it changes."""
+        client = KubeClient(load_connection(str(self._file)), "virt-handler")
+        try:
+            client.raw(method, path, query={"dryRun": "All"}, body=json.dumps(body).encode(), content_type=content_type)
+        except ApiError as error:
+            return str(error)
+        finally:
+            client.close()
+        return ""
+
+
+@pytest.fixture(scope="module")
+def node(cluster: Cluster) -> Iterator[str]:
+    """Where a guest runs. Its namespace also has a machine that never finds a node."""
+    cluster.kubectl("create", "namespace", SPACE)
+    try:
+        cluster.kubectl("-n", SPACE, "apply", "-f", str(GUEST))
+        cluster.kubectl("-n", SPACE, "apply", "-f", "-", stdin=json.dumps(homeless()))
+        eventually(lambda: cluster.get("vmi", "guest", "-n", SPACE)["status"]["phase"] == "Running", within_s=180)
+        yield str(cluster.get("vmi", "guest", "-n", SPACE)["status"]["nodeName"])
+    finally:
+        cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
+
+
+def homeless() -> dict[str, object]:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "homeless"},
+        "spec": {
+            "nodeSelector": {"virtpod.io/no-such-node": "true"},
+            "domain": {"devices": {}, "memory": {"guest": "64Mi"}},
+        },
+    }
+
+
+def handler_of(cluster: Cluster, node: str) -> str:
+    pods = cluster.get("pods", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler")["items"]
+    return next(str(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName") == node)
+
+
+def token(cluster: Cluster, *bound: str) -> str:
+    return cluster.kubectl("-n", NAMESPACE, "create", "token", "virt-handler", *bound).strip()
+
+
+@pytest.fixture(scope="module")
+def handler(cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> Account:
+    bound = ("--bound-object-kind", "Pod", "--bound-object-name", handler_of(cluster, node))
+    return Account(cluster, token(cluster, *bound), tmp_path_factory.mktemp("account") / "handler")
+
+
+@pytest.fixture(scope="module")
+def stranger(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Account:
+    """The same account, with a token that names no node: somebody who may make tokens could have it."""
+    return Account(cluster, token(cluster), tmp_path_factory.mktemp("account") / "stranger")
+
+
+@pytest.fixture(scope="module")
+def other_node(cluster: Cluster) -> Iterator[str]:
+    """A node that nobody runs, so that one node is enough for this test; never schedulable."""
+    node = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": OTHER},
+        "spec": {"unschedulable": True},
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(node))
+    yield OTHER
+    cluster.kubectl("delete", "node", OTHER, "--ignore-not-found")
+
+
+def test_a_handler_labels_its_own_node(handler: Account, node: str) -> None:
+    change = {
+        "metadata": {
+            "labels": {
+                "kubevirt.io/schedulable": "true",
+                "cpu-model.node.kubevirt.io/Test": "true",
+                "cpumanager": "false",
+            },
+            "annotations": {"kubevirt.io/heartbeat": "now", "virtpod.io/handler-address": "192.0.2.1:8186"},
+        }
+    }
+    assert handler.patch("Node", node, change) == ""
+
+
+def test_a_handler_can_not_touch_another_node(handler: Account, node: str, other_node: str) -> None:
+    said = handler.patch("Node", other_node, {"metadata": {"labels": {"kubevirt.io/schedulable": "true"}}})
+    assert f"virt-handler of node {node} may not change node {other_node}" in said
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
+            "not node-role.kubernetes.io/control-plane",
+        ),
+        ({"metadata": {"annotations": {"example.org/x": "y"}}}, "not example.org/x"),
+        ({"metadata": {"labels": {"kubernetes.io/hostname": None}}}, "not kubernetes.io/hostname"),
+        ({"spec": {"unschedulable": True}}, "may not change the spec of a node"),
+        ({"spec": {"taints": [{"key": "x", "effect": "NoExecute"}]}}, "may not change the spec of a node"),
+        ({"metadata": {"finalizers": ["example.org/stay"]}}, "may not change finalizers"),
+    ],
+)
+def test_a_handler_changes_its_node_only_in_our_names(handler: Account, node: str, change: object, told: str) -> None:
+    assert told in handler.patch("Node", node, change)
+
+
+def test_a_token_that_names_no_node_is_worth_nothing(stranger: Account, node: str) -> None:
+    told = "does not say on which node it runs"
+    assert told in stranger.patch("Node", node, {"metadata": {"labels": {"kubevirt.io/schedulable": "true"}}})
+    assert told in stranger.patch("VirtualMachineInstance", "guest", {"status": {"phase": "Running"}}, SPACE)
+
+
+def test_a_handler_reports_its_own_machines(handler: Account, node: str) -> None:
+    assert handler.patch("VirtualMachineInstance", "guest", {"status": {"reason": "Test"}}, SPACE) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "told"),
+    [
+        ("homeless", {"status": {"reason": "Test"}}, "does not run this VMI"),
+        ("homeless", {"metadata": {"finalizers": []}}, "does not run this VMI"),
+        ("guest", {"status": {"nodeName": OTHER}}, "may not hand a VMI to another node"),
+        ("guest", {"metadata": {"labels": {"kubevirt.io/nodeName": OTHER}}}, "may not hand a VMI to another node"),
+        ("guest", {"status": {"migrationState": {"targetNode": OTHER}}}, "may not choose the target"),
+        ("guest", {"spec": {"hostname": "another"}}, "may not change the spec of a VMI"),
+    ],
+)
+def test_a_handler_can_not_reach_for_others(handler: Account, node: str, name: str, change: object, told: str) -> None:
+    assert told in handler.patch("VirtualMachineInstance", name, change, SPACE)
+
+
+def told_event(handler: Account, host: str, component: str = "virt-handler") -> str:
+    event = {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": f"test.{secrets.token_hex(4)}", "namespace": "default"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": host},
+        "reason": "Test",
+        "type": "Normal",
+        "source": {"component": component, "host": host},
+    }
+    return handler.send("POST", resource_by_kind("Event").path("default"), event, "application/json")
+
+
+def test_a_handler_speaks_for_its_own_node_only(handler: Account, stranger: Account, node: str) -> None:
+    assert told_event(handler, node) == ""
+    assert "may speak for itself and its own node only" in told_event(handler, OTHER)
+    assert "may speak for itself and its own node only" in told_event(handler, node, "kubelet")
+    assert "does not say on which node" in told_event(stranger, node)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "list secrets --all-namespaces",
+        "get secrets/virtpod-ca -n virtpod",
+        "get secrets/virt-api-client -n virtpod",
+        "create pods -n default",
+        "delete nodes",
+        "patch nodes/x --subresource status",
+        "delete virtualmachineinstances -n default",
+        "create virtualmachineinstances -n default",
+        "create serviceaccounts/virt-controller --subresource token -n virtpod",
+        "impersonate users",
+    ],
+)
+def test_rights_that_a_handler_does_not_have(handler: Account, question: str) -> None:
+    verb, resource, *rest = question.split()
+    done = handler.ask("auth", "can-i", verb, resource, *rest)
+    assert done.stdout.strip() == "no", done.stdout + done.stderr
+
+
+def test_the_secret_that_a_handler_reads_is_its_own(handler: Account) -> None:
+    done = handler.ask(
+        "-n", NAMESPACE, "get", "secrets", "--field-selector", "metadata.name=virt-handler-tls", "-o", "name"
+    )
+    assert done.returncode == 0, done.stderr
+    assert handler.ask("-n", NAMESPACE, "get", "secrets", "-o", "name").returncode != 0

@@ -1,0 +1,238 @@
+"""What the rendered objects must be, whatever the files look like."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import gzip
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import pytest
+from framework.helm import CHART, objects, template
+
+from virt_core import __version__, manifests
+from virt_core.apis import names
+from virt_core.apis.crds import plain_definitions
+
+Object = dict[str, Any]
+SECRET_LIMIT = 1 << 20
+KEEP = "helm.sh/resource-policy"
+COMPONENTS = ("virt-api", "virt-controller", "virt-handler")
+
+
+@functools.cache
+def rendered(values: str = "", namespace: str = "virtpod") -> tuple[Object, ...]:
+    return tuple(objects(template(values, namespace=namespace)))
+
+
+def one(kind: str, name: str, values: str = "", namespace: str = "virtpod") -> Object:
+    found = [o for o in rendered(values, namespace) if (o["kind"], o["metadata"]["name"]) == (kind, name)]
+    assert len(found) == 1, f"{len(found)} objects {kind} {name}"
+    return found[0]
+
+
+def pod_specs() -> Iterator[tuple[str, Object]]:
+    for obj in rendered():
+        if obj["kind"] in ("Deployment", "DaemonSet", "Job"):
+            yield obj["metadata"]["name"], obj["spec"]["template"]["spec"]
+
+
+def containers(spec: Object) -> list[Object]:
+    return [*spec.get("initContainers", []), *spec["containers"]]
+
+
+def args(component: str, values: str = "") -> list[str]:
+    kind = "DaemonSet" if component == "virt-handler" else "Deployment"
+    given: list[str] = one(kind, component, values)["spec"]["template"]["spec"]["containers"][0]["args"]
+    return given
+
+
+def test_shared_manifests_are_those_of_virt_local() -> None:
+    """In another namespace too; only labels are added, and the CA bundle is left to who knows it."""
+    for name in ("rbac.yaml", "roles.yaml", "webhooks.yaml", "apiservice.yaml"):
+        for wanted in manifests.load(name):
+            if wanted["kind"] == "Namespace":
+                continue
+            found = one(wanted["kind"], wanted["metadata"]["name"], namespace="elsewhere")
+            labels = found["metadata"]["labels"]
+            assert labels.items() >= wanted["metadata"]["labels"].items()
+            assert labels["app.kubernetes.io/part-of"] == "virtpod"
+            assert _plain(found) == _plain(wanted), f"{wanted['kind']} {wanted['metadata']['name']}"
+
+
+def _plain(node: Any) -> Any:
+    if isinstance(node, dict):
+        left = {key: _plain(value) for key, value in node.items() if key not in ("caBundle", "labels")}
+        if "namespace" in left:
+            left["namespace"] = {"elsewhere": "virtpod"}.get(left["namespace"], left["namespace"])
+        return left
+    return [_plain(item) for item in node] if isinstance(node, list) else node
+
+
+def test_definitions_are_those_of_the_structs_and_outlive_the_release() -> None:
+    for wanted in plain_definitions().values():
+        found = one("CustomResourceDefinition", wanted["metadata"]["name"])
+        assert found["spec"] == json.loads(json.dumps(wanted["spec"]))
+        assert found["metadata"]["annotations"] == {KEEP: "keep"}
+        assert found["metadata"]["labels"].items() >= wanted["metadata"]["labels"].items()
+
+
+def test_nothing_else_outlives_the_release() -> None:
+    kept = {o["kind"] for o in rendered() if KEEP in (o["metadata"].get("annotations") or {})}
+    assert kept == {"CustomResourceDefinition"}
+
+
+def test_a_release_fits_into_its_secret() -> None:
+    """Helm keeps chart and manifest together in one Secret, packed as here. A third is left for what is to come."""
+    files = [path for path in CHART.rglob("*") if path.is_file()]
+    chart = [{"name": str(path), "data": base64.b64encode(path.read_bytes()).decode()} for path in files]
+    release = json.dumps({"chart": chart, "manifest": template()}).encode()
+    size = len(base64.b64encode(base64.b64encode(gzip.compress(release))))
+    assert size < SECRET_LIMIT * 2 / 3, f"{size} bytes"
+
+
+def test_every_flag_is_one_that_its_program_knows() -> None:
+    from virt_api.main import main as virt_api
+    from virt_controller.main import main as virt_controller
+    from virt_handler.main import main as virt_handler
+
+    commands: dict[str, click.Command] = dict(zip(COMPONENTS, (virt_api, virt_controller, virt_handler)))
+    for name, command in commands.items():
+        known = {option for parameter in command.params for option in parameter.opts}
+        required = {parameter.opts[0] for parameter in command.params if parameter.required}
+        for values in ("", "certificates: {provider: cert-manager}\nvirtApi: {guestfsImage: x}"):
+            given = {argument.partition("=")[0] for argument in args(name, values)}
+            assert given <= known, f"{name} does not know {sorted(given - known)}"
+            assert required <= given, f"{name} needs {sorted(required - given)}"
+
+
+def test_health_is_reached_from_outside() -> None:
+    assert "--health-listen=0.0.0.0:8182" in args("virt-controller")
+    assert "--health-listen=0.0.0.0:8183" in args("virt-handler")
+
+
+@pytest.mark.parametrize("name", COMPONENTS)
+def test_every_program_is_probed_on_a_port_it_has(name: str) -> None:
+    spec = dict(pod_specs())[name]
+    container = spec["containers"][0]
+    ports = {port["name"] for port in container["ports"]}
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        assert container[probe]["httpGet"]["port"] in ports
+
+
+def test_only_virt_handler_is_privileged() -> None:
+    for name, spec in pod_specs():
+        for container in containers(spec):
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert container["resources"]["requests"], f"{name}/{container['name']} asks for nothing"
+            if name == "virt-handler":
+                continue
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            pod = spec["securityContext"]
+            assert pod["runAsNonRoot"] is True
+            assert pod["runAsUser"] > 1000
+            assert pod["seccompProfile"] == {"type": "RuntimeDefault"}
+            assert not spec.keys() & {"hostPID", "hostNetwork", "hostIPC"}
+            assert all("hostPath" not in volume for volume in spec.get("volumes", []))
+
+
+def test_every_pod_has_an_account_of_its_own() -> None:
+    accounts = {name: spec["serviceAccountName"] for name, spec in pod_specs()}
+    assert len(set(accounts.values())) == len(accounts) == 4
+    for account in accounts.values():
+        one("ServiceAccount", account)
+
+
+def test_keys_stay_in_memory() -> None:
+    for name in ("virt-api", "virt-handler"):
+        volumes = {volume["name"]: volume for volume in dict(pod_specs())[name]["volumes"]}
+        assert volumes["tls"]["emptyDir"]["medium"] == "Memory"
+
+
+def test_updates_keep_the_service_up_and_the_machines_untouched() -> None:
+    for name in ("virt-api", "virt-controller"):
+        assert one("Deployment", name)["spec"]["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+        assert one("PodDisruptionBudget", name)["spec"]["minAvailable"] == 1
+    assert all(o["kind"] != "Pod" for o in rendered()), "machines are nobody's release"
+
+
+def test_a_label_that_changes_with_the_version_restarts_nobody() -> None:
+    """A Pod's template must change only with what the Pod is, or each upgrade would restart everything."""
+    for name, _ in pod_specs():
+        kind = {"virt-handler": "DaemonSet", "virtpod-uninstall-check": "Job"}.get(name, "Deployment")
+        metadata = one(kind, name)["spec"]["template"]["metadata"]
+        assert __version__ not in json.dumps(metadata)
+
+
+def test_cert_manager_writes_the_secrets_that_the_programs_read() -> None:
+    values, namespace = "certificates: {provider: cert-manager}", "elsewhere"
+    wanted = {
+        names.CERTS_API_SERVING: ["virt-api.elsewhere.svc"],
+        names.CERTS_API_CLIENT: [names.tls_name_api(namespace)],
+        names.CERTS_HANDLER: [names.tls_name_handler(namespace)],
+    }
+    for secret, dns_names in wanted.items():
+        spec = one("Certificate", secret, values, namespace)["spec"]
+        assert (spec["secretName"], spec["dnsNames"]) == (secret, dns_names)
+    for kind, name in (
+        ("MutatingWebhookConfiguration", "virt-api-mutator"),
+        ("APIService", "v1.subresources.kubevirt.io"),
+    ):
+        annotations = one(kind, name, values, namespace)["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": "elsewhere/virt-api-serving"}
+    assert "--certificates=external" in args("virt-controller", values)
+    assert not [o for o in rendered() if o["apiVersion"].startswith("cert-manager.io")]
+
+
+def test_policies_know_the_account_whatever_the_namespace_is() -> None:
+    for name in ("virtpod-handler-nodes", "virtpod-handler-machines", "virtpod-handler-events"):
+        policy = one("ValidatingAdmissionPolicy", name, namespace="elsewhere")["spec"]
+        assert policy["failurePolicy"] == "Fail"
+        account = names.service_account_user(names.SA_HANDLER, "elsewhere")
+        assert policy["matchConditions"][0]["expression"] == f'request.userInfo.username == "{account}"'
+        assert one("ValidatingAdmissionPolicyBinding", name)["spec"]["policyName"] == name
+
+
+def test_the_policy_lets_every_label_pass_that_virt_handler_sets() -> None:
+    from virt_handler.node.labels import LABEL_VIRTUALIZATION, OWNED_PREFIXES
+
+    text = json.dumps(one("ValidatingAdmissionPolicy", "virtpod-handler-nodes"))
+    pattern = re.search(r'k\.matches\(\\"([^"]+?)\\"\)', text)
+    assert pattern is not None
+    own = (names.LABEL_SCHEDULABLE, names.LABEL_CPU_MANAGER_NEW, names.ANNOTATION_HEARTBEAT)
+    ours = (*OWNED_PREFIXES, LABEL_VIRTUALIZATION, names.ANNOTATION_HANDLER_ADDRESS, *own)
+    for key in ours:
+        assert re.match(pattern[1], key), key
+    foreign = (
+        "node-role.kubernetes.io/control-plane",
+        "kubevirt.io.evil.org/x",
+        "notkubevirt.io/x",
+        "kubernetes.io/os",
+    )
+    assert not [key for key in foreign if re.match(pattern[1], key)]
+
+
+def test_webhooks_block_nothing_but_our_kinds_and_launchers() -> None:
+    for kind, name in (("Mutating", "virt-api-mutator"), ("Validating", "virt-api-validator")):
+        for hook in one(f"{kind}WebhookConfiguration", name)["webhooks"]:
+            assert 1 <= hook["timeoutSeconds"] <= 10
+            groups = {group for rule in hook["rules"] for group in rule["apiGroups"]}
+            if groups == {""}:
+                assert hook["name"] == "pod-evictions-validator.kubevirt.io"
+                assert 'startsWith("virt-launcher' in hook["matchConditions"][0]["expression"]
+                assert "kube-system" in json.dumps(hook["namespaceSelector"])
+            else:
+                assert all(group.endswith("kubevirt.io") for group in groups)
+
+
+def test_nobody_but_virt_api_reaches_virt_handler() -> None:
+    assert one("NetworkPolicy", "virtpod-default-deny")["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
+    ingress = one("NetworkPolicy", "virtpod-virt-handler")["spec"]["ingress"]
+    peers = [{"podSelector": {"matchLabels": {"kubevirt.io": "virt-api"}}}]
+    assert ingress == [{"ports": [{"port": 8186, "protocol": "TCP"}], "from": peers}]
