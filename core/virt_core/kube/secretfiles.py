@@ -47,12 +47,15 @@ class SecretFiles:
         self._what = f"Secret {namespace}/{name}"
         self._directory, self._on_change = Path(directory), on_change
         self._there = threading.Event()
+        # The first look and the watch are different threads; they must neither mix nor overtake each other.
+        self._writing = threading.Lock()
+        self._watched = False
         self._problem = f"waits for {self._what}, which virt-controller's leader (or cert-manager) makes"
         if (self._directory / _CURRENT).exists():
             # Left by us before a restart: good to begin with, whatever the API server does.
             self._there.set()
         self._informer = Informer(client, Secret, namespace, field_selector=f"metadata.name={name}")
-        self._informer.add_handler(self._take, lambda _old, new: self._take(new), self._keep)
+        self._informer.add_handler(self._take_watched, lambda _old, new: self._take_watched(new), self._keep)
 
     def ready(self) -> str | None:
         """None once files are there, even if a newer Secret can not be used: what we have works."""
@@ -71,7 +74,7 @@ class SecretFiles:
     def fetch(self) -> bool:
         """Reads the Secret once, so that a program that starts need not wait for the watch. True: files are there."""
         try:
-            self._take(self._client.get(Secret, self._name, self._namespace))
+            self._take_first(self._client.get(Secret, self._name, self._namespace))
         except ApiError as error:
             log.info(self._problem, error=str(error))
         return self._there.is_set()
@@ -81,6 +84,16 @@ class SecretFiles:
         if not self._there.is_set():
             log.info(self._problem)
         self._informer.run(stop)
+
+    def _take_first(self, secret: Secret) -> None:
+        with self._writing:
+            if not self._watched:  # What the watch brought is newer.
+                self._take(secret)
+
+    def _take_watched(self, secret: Secret) -> None:
+        with self._writing:
+            self._watched = True
+            self._take(secret)
 
     def _take(self, secret: Secret) -> None:
         try:

@@ -265,6 +265,18 @@ def test_files_of_an_earlier_run_are_good_without_the_api_server(
     assert files.wait(threading.Event())
 
 
+def test_the_first_look_and_the_watch_do_not_meet(tmp_path: Path, kube: FakeKube, ca: CertAuthority) -> None:
+    """Both see the Secret at the same moment: one writes, the other finds it done."""
+    kube.put(SECRET, secret(files_of(ca.issue("a"))))
+    for number in range(20):
+        directory = tmp_path / str(number)
+        files = SecretFiles(kube.client(), "virtpod", "virt-handler-tls", directory)
+        with running(files.run):
+            for _ in range(3):
+                assert files.fetch()
+        assert len(list(directory.glob("..version-*"))) == 1
+
+
 def test_the_wait_ends_with_a_stop(tmp_path: Path, kube: FakeKube) -> None:
     stop = threading.Event()
     stop.set()
