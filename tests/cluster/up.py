@@ -14,7 +14,7 @@ from virt_local.up.network import forward_policy
 from virt_local.up.pki import write_public
 from virt_local.up.progress import Progress
 
-from . import binaries, cgroups, commands, configs, machine, network, pki, preflight, supervise, tunables
+from . import binaries, cgroups, commands, configs, machine, network, pki, preflight, storage, supervise, tunables
 from .cluster import Cluster
 from .errors import ClusterError
 from .images import write_single
@@ -54,9 +54,18 @@ def start(name: str, nodes: int | None, progress: Progress, *, images: bool = Tr
     _until_served(cluster)
     progress.step(f"control plane on {layout.bridge_address} ({', '.join(commands.CONTROL_PLANE)})")
     _start_nodes(cluster, programs, progress)
+    _add_storage(cluster)
     if images:
         load_project(cluster, progress)
     return cluster
+
+
+def _add_storage(cluster: Cluster) -> None:
+    for node in cluster.layout.nodes:
+        for path in storage.directories(cluster.layout, node):
+            Path(path).mkdir(parents=True)
+    things = {"apiVersion": "v1", "kind": "List", "items": storage.objects(cluster.layout)}
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(things))
 
 
 def _running(name: str, nodes: int | None) -> Cluster | None:

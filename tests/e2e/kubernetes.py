@@ -73,8 +73,9 @@ class Kubernetes(Engine):
         self.kubectl("delete", "namespace", namespace, "--wait=false")
 
     def _spaces(self) -> list[str]:
+        """Namespaces of this run's tests; another run beside it has its own."""
         names = [item["metadata"]["name"] for item in self.get("namespaces")["items"]]
-        return [name for name in names if name.startswith("e2e-")]
+        return [name for name in names if name.startswith(f"e2e-{os.getpid()}-")]
 
     def _with_automation(self) -> Path:
         """A kubeconfig that also says where automation/v1 is, for `virt_client`."""

@@ -8,13 +8,14 @@ _HOW = {
     "bash": "source <(virtctl completion bash)",
     "zsh": "source <(virtctl completion zsh)",
     "fish": "virtctl completion fish | source",
+    "powershell": "virtctl completion powershell | Out-String | Invoke-Expression",
 }
 
 
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(_HOW)))
 def command(shell: str) -> None:
-    """Prints the completion script for bash, zsh or fish; load it with `source <(virtctl completion bash)`."""
+    """Prints the completion script for a shell; load it with `source <(virtctl completion bash)`."""
     from click.shell_completion import get_completion_class
 
     from virtctl.main import cli

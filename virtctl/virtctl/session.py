@@ -56,8 +56,10 @@ def _connect(settings: Settings) -> Connection:
 
 
 def _identify(connection: Connection, settings: Settings) -> None:
-    if settings.token:
-        connection.token, connection.token_file, connection.basic_auth = settings.token, "", ""
+    """The flags come instead of the context's user: a certificate beside a token would win on the server's side."""
+    if settings.token or settings.client_certificate:
+        connection.token, connection.token_file, connection.basic_auth = settings.token or "", "", ""
+        connection.cert_pem, connection.key_pem = b"", b""
     if settings.certificate_authority:
         connection.ca_pem = Path(settings.certificate_authority).read_bytes()
     if settings.client_certificate:

@@ -39,9 +39,10 @@ def prune(folder: Path, patterns: tuple[str, ...]) -> None:
 
 
 def strip(folder: Path) -> None:
+    """Also of the build id: it depends on the temporary folder in which pip compiled."""
     modules = [str(path) for path in folder.rglob("*.so*") if path.is_file()]
     if modules:
-        subprocess.run(["strip", "--strip-unneeded", *modules], check=True)
+        subprocess.run(["strip", "--strip-unneeded", "--remove-section=.note.gnu.build-id", *modules], check=True)
 
 
 def needed(folder: Path) -> set[str]:

@@ -18,6 +18,7 @@ import websocket
 from virt_core.apis.names import SUBPROTOCOL_PLAIN
 from virt_core.kube.connect import Connection
 from virt_core.kube.errors import Unreachable, error_from
+from virtctl.session import sentence
 from virtctl.stream.frames import Message, Opcode, Parser, ProtocolError, encode
 
 _HANDSHAKE_S = 30.0
@@ -176,4 +177,4 @@ def _open(connection: Connection, path: str) -> Any:
 def _refusal(error: Any) -> HandshakeRefused:
     body = error.resp_body or b""
     parsed = error_from(error.status_code, body if isinstance(body, bytes) else str(body).encode())
-    return HandshakeRefused(error.status_code, str(parsed))
+    return HandshakeRefused(error.status_code, sentence(parsed))
