@@ -16,7 +16,7 @@ from contract.backends import Backends
 from contract.engine import Engine, from_kubeconfig, reachable_address
 from contract.local import virt_local
 from contract.rig import all_cases, converse, rig
-from contract.table import Case
+from contract.table import Case, NotYet
 
 from tests.cluster import Cluster
 
@@ -39,7 +39,10 @@ def sides(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.parametrize("case", all_cases().values(), ids=lambda case: case.id)
 def test_both_engines_answer_alike(case: Case, sides: tuple[Side, Side]) -> None:
     (real, theirs), (ours, own) = sides
-    told = converse(case, real, theirs)
+    try:
+        told = converse(case, real, theirs)
+    except NotYet as reason:
+        pytest.skip(str(reason))
     difference = golden.difference(told, converse(case, ours, own))
     assert not difference, f"virt-local's answers differ from those of kube-apiserver:\n{difference}"
     stale = golden.difference(told, RECORDED.get(case.id))

@@ -9,20 +9,23 @@ from aiohttp import web
 
 from virt_core.runtime.logs import get_logger
 from virt_local.apiserver import errors, metrics
+from virt_local.apiserver.attributes import attributes_of, refusal
 from virt_local.apiserver.documents import Documents
-from virt_local.apiserver.hooks import ANONYMOUS, Attributes, User
-from virt_local.apiserver.output.encode import EventEncoder, encode_answer, encode_list
-from virt_local.apiserver.output.negotiate import negotiate
+from virt_local.apiserver.hooks import User
+from virt_local.apiserver.kinds import Kind
+from virt_local.apiserver.output.encode import EventEncoder, check_encoding, encode_answer, encode_list, reencoded
+from virt_local.apiserver.output.negotiate import JSON, Wanted, error_media, negotiate
 from virt_local.apiserver.request import Target, parse_target
 from virt_local.apiserver.server import Server
-from virt_local.apiserver.verbs.call import Answer, Call
-from virt_local.apiserver.verbs.dispatch import STREAMS, verb_of
+from virt_local.apiserver.verbs.call import Answer, Call, ListAnswer
+from virt_local.apiserver.verbs.dispatch import STREAMS, check_place, verb_of
 from virt_local.apiserver.verbs.watch import watch
 
 log = get_logger("virt-local.apiserver")
 
 BODY_LIMIT = 3 << 20
-_OPEN_PATHS = ("/healthz", "/livez", "/readyz", "/version")
+#: What load balancers and start scripts ask, before there are any roles.
+_ALWAYS_ALLOWED = ("/healthz", "/livez", "/readyz")
 
 
 class Application:
@@ -37,7 +40,11 @@ class Application:
             target = parse_target(request.method, request.path, request.query)
             response = await self._serve(request, target)
         except errors.ApiError as error:
-            response = _failure(error)
+            response = _failure(error, error_media(request.headers.get("Accept", "")))
+        except errors.PageNotFound:
+            response = web.Response(status=404, text="404 page not found\n", content_type="text/plain", charset="utf-8")
+        except errors.Unreachable as error:
+            response = web.Response(status=503, text=f"{error}\n", content_type="text/plain", charset="utf-8")
         except web.HTTPRequestEntityTooLarge:
             response = _failure(errors.too_large(BODY_LIMIT))
         except (ConnectionError, asyncio.CancelledError):
@@ -55,44 +62,56 @@ class Application:
             return await aggregator.handle(request, user)
         if not target.resource:
             return await self._documents.answer(request)
-        kind = self._server.catalog.find(target.group, target.version, target.resource)
-        if kind is None:
-            raise errors.path_not_found()
+        kind = self._find(target)
         call = Call(self._server, target, kind, user, request.query)
         call.user_agent = request.headers.get("User-Agent", "")
         if target.subresource in STREAMS and target.subresource in kind.subresources:
             return await self._stream(request, call)
         return await self._objects(request, call)
 
+    def _find(self, target: Target) -> Kind:
+        """A path of a built-in group is refused with a Status, every other one as a page that is not there."""
+        catalog = self._server.catalog
+        kind = catalog.find(target.group, target.version, target.resource)
+        if kind is None:
+            served = not target.group or catalog.of(target.group, target.version)
+            builtin = served and not catalog.is_custom(target.group)
+            raise errors.path_not_found() if builtin else errors.PageNotFound
+        check_place(kind, target)
+        return kind
+
     async def _admit_user(self, request: web.Request, target: Target) -> User:
         hooks = self._server.hooks
         user = await hooks.authenticator.authenticate(request)
-        if target.path in _OPEN_PATHS:
-            return user or ANONYMOUS
         if user is None:
             raise errors.unauthorized()
-        decision = await hooks.authorizer.authorize(user, _attributes(target))
+        if target.path in _ALWAYS_ALLOWED:
+            return user
+        asked = attributes_of(target, request.query)
+        decision = await hooks.authorizer.authorize(user, asked)
         if not decision.allowed:
-            raise _forbidden(user, target, decision.reason)
+            raise refusal(user, asked, decision.reason)
         return user
 
     async def _objects(self, request: web.Request, call: Call) -> web.StreamResponse:
-        form = negotiate(request.headers.get("Accept", ""))
-        include = request.query.get("includeObject", "Metadata")
+        try:
+            wanted = negotiate(request.headers.get("Accept", ""), request.query.get("includeObject", ""))
+            check_encoding(call.kind, call.target.verb, wanted)
+        except errors.ApiError as error:
+            error.bare = error.bare and not call.kind.custom
+            raise
         if call.target.verb == "watch":
-            return await watch(call, request, EventEncoder(call.kind, form, include))
+            return await watch(call, request, EventEncoder(call.kind, wanted))
         verb = verb_of(call)
+        call.content_type = request.headers.get("Content-Type", "application/json")
         if request.can_read_body:
             call.body = await request.read()
-            call.content_type = request.headers.get("Content-Type", "application/json")
-        answer = await verb(call)
-        if isinstance(answer, Answer):
-            body, code = encode_answer(call.kind, answer, form, include), answer.code
-        else:
-            body, code = encode_list(call.kind, answer, form, include), 200
-        response = web.Response(body=body, status=code, headers={"Content-Type": "application/json"})
-        _add_warnings(response, call.warnings)
-        return response
+        try:
+            answer = await verb(call)
+            response = _success(call, answer, wanted)
+        except errors.ApiError as error:
+            response = _failure(error, wanted.media)
+        return _add_warnings(response, call.warnings)
 
     async def _stream(self, request: web.Request, call: Call) -> web.StreamResponse:
         pod = call.record().object()
@@ -106,49 +125,34 @@ def build_app(server: Server) -> web.Application:
     return app
 
 
-def _attributes(target: Target) -> Attributes:
-    return Attributes(
-        verb=target.verb,
-        path=target.path,
-        is_resource=bool(target.resource),
-        group=target.group,
-        version=target.version,
-        resource=target.resource,
-        subresource=target.subresource,
-        namespace=target.namespace,
-        name=target.name,
-    )
+def _success(call: Call, answer: Answer | ListAnswer, wanted: Wanted) -> web.Response:
+    if isinstance(answer, Answer):
+        body, code = encode_answer(call.kind, answer, wanted), answer.code
+    else:
+        body, code = encode_list(call.kind, answer, wanted), 200
+    return _response(body, code, wanted.media, {})
 
 
-def _forbidden(user: User, target: Target, reason: str) -> errors.ApiError:
-    if not target.resource:
-        text = f'forbidden: User "{user.name}" cannot {target.verb} path "{target.path}"'
-        return errors.ApiError(403, "Forbidden", text)
-    what = f"{target.resource}/{target.subresource}" if target.subresource else target.resource
-    where = f' in the namespace "{target.namespace}"' if target.namespace else " at the cluster scope"
-    why = f'User "{user.name}" cannot {target.verb} resource "{what}" in API group "{target.group}"{where}'
-    if reason:
-        why += f": {reason}"
-    name = errors.qualified(target.resource, target.group)
-    quoted = f'{name} "{target.name}"' if target.name else name
-    text = f"{quoted} is forbidden: {why}"
-    return errors.ApiError(403, "Forbidden", text, name=target.name, group=target.group, kind=target.resource)
-
-
-def _failure(error: errors.ApiError) -> web.Response:
-    headers = {"Content-Type": "application/json", **error.headers}
+def _failure(error: errors.ApiError, media: str = JSON) -> web.Response:
+    headers = dict(error.headers)
     if error.retry_after_s:
         headers["Retry-After"] = str(error.retry_after_s)
-    return web.Response(body=error.body(), status=error.code, headers=headers)
+    return _response(error.body(), error.code, media, headers)
 
 
-def _add_warnings(response: web.Response, warnings: list[str]) -> None:
+def _response(body: bytes, code: int, media: str, headers: dict[str, str]) -> web.Response:
+    body = reencoded(body, media)
+    return web.Response(body=body, status=code, headers={"Content-Type": media, **headers})
+
+
+def _add_warnings(response: web.Response, warnings: list[str]) -> web.Response:
     for text in dict.fromkeys(warnings):
         quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
         response.headers.add("Warning", f'299 - "{quoted}"')
+    return response
 
 
 def _count(target: Target, code: int, seconds: float) -> None:
-    metrics.REQUESTS.inc(target.verb, target.group, target.version, target.resource, target.subresource, str(code))
+    metrics.REQUESTS.inc(target.verb, target.group, target.version, target.resource, target.right, str(code))
     if target.verb != "watch":
         metrics.SECONDS.observe(seconds, target.verb, target.resource)

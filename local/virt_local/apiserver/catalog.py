@@ -34,6 +34,10 @@ class Catalog:
     def __iter__(self) -> Iterator[Kind]:
         return iter(tuple(self._kinds.values()))
 
+    def is_custom(self, group: str) -> bool:
+        """True for a group whose kinds all come from CRDs."""
+        return all(kind.custom for kind in self._kinds.values() if kind.group == group)
+
     def versions(self, group: str) -> list[str]:
         """The served versions of a group, the preferred one first."""
         found = {kind.version for kind in self._kinds.values() if kind.group == group}

@@ -18,6 +18,7 @@ from virt_local.apiserver.server import Server
 Object = dict[str, Any]
 
 _KUBERNETES = ("1", "36")
+_OTHER_PATHS = ("/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version")
 _HEALTH = ("healthz", "livez", "readyz")
 
 
@@ -27,6 +28,10 @@ def version_info() -> Object:
     return {
         "major": major,
         "minor": minor,
+        "emulationMajor": major,
+        "emulationMinor": minor,
+        "minCompatibilityMajor": major,
+        "minCompatibilityMinor": str(int(minor) - 1),
         "gitVersion": f"v{major}.{minor}.0+virtpod-{__version__}",
         "gitCommit": "",
         "gitTreeState": "clean",
@@ -46,7 +51,7 @@ class Documents:
         parts = [part for part in request.path.split("/") if part]
         head = parts[0] if parts else ""
         if head in _HEALTH:
-            return self._health(head)
+            return self._health(head, verbose="verbose" in request.query)
         if head in ("api", "apis"):
             return await self._discovery(request, parts)
         if head == "openapi":
@@ -56,13 +61,13 @@ class Documents:
         if parts == ["metrics"]:
             return self._metrics()
         if not parts:
-            return _json({"paths": ["/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz"]})
-        raise errors.path_not_found()
+            return _json({"paths": self._paths()})
+        raise errors.PageNotFound
 
-    def _health(self, what: str) -> web.Response:
+    def _health(self, what: str, *, verbose: bool) -> web.Response:
         if what == "readyz" and self._server.stopping.is_set():
             raise errors.unavailable("the server is stopping")
-        return web.Response(text="ok")
+        return web.Response(text=f"[+]ping ok\n[+]store ok\n{what} check passed\n" if verbose else "ok")
 
     def _metrics(self) -> web.Response:
         store = self._server.store
@@ -71,6 +76,14 @@ class Documents:
         metrics.WATCHERS.set(store.watcher_count())
         metrics.REVISION.set(store.revision)
         return web.Response(text=REGISTRY.render(), content_type="text/plain")
+
+    def _paths(self) -> list[str]:
+        """Everything that can be asked without naming a resource."""
+        catalog = self._server.catalog
+        groups_ = [group for group in catalog.groups() if group]
+        found = {f"/apis/{group}" for group in groups_} | {"/api", "/api/v1", "/apis", "/apis/", *_OTHER_PATHS}
+        found |= {f"/apis/{group}/{version}" for group in groups_ for version in catalog.versions(group)}
+        return sorted(found)
 
     async def _discovery(self, request: web.Request, parts: list[str]) -> web.Response:
         catalog, remote = self._server.catalog, await self._remote(parts)
@@ -81,7 +94,7 @@ class Documents:
             return _json(body, aggregated.content_type(version))
         found = self._document(request, parts, remote)
         if found is None:
-            raise errors.path_not_found()
+            raise errors.PageNotFound
         return _json(found)
 
     async def _remote(self, parts: list[str]) -> list[Object]:
@@ -104,11 +117,12 @@ class Documents:
 
     def _openapi_answer(self, request: web.Request, parts: list[str]) -> web.Response:
         if parts == ["v3"]:
-            return _json(self._openapi.index())
+            # The real server lets the client guess, which ends in plain text.
+            return _json(self._openapi.index(), "text/plain; charset=utf-8")
         if parts and parts[0] == "v3":
             document = self._openapi.document("/".join(parts[1:]))
             if document is None:
-                raise errors.path_not_found()
+                return web.Response(status=404)
             return web.Response(body=document, content_type="application/json")
         if parts == ["v2"]:
             return self._swagger(request.headers.get("Accept", ""))

@@ -21,7 +21,8 @@ class Cause:
     reason: str = "FieldValueInvalid"
 
     def to_plain(self) -> dict[str, str]:
-        return {"reason": self.reason, "message": self.message, "field": self.field}
+        plain = {"reason": self.reason, "message": self.message, "field": self.field}
+        return {key: value for key, value in plain.items() if value}
 
 
 @dataclass
@@ -38,6 +39,8 @@ class ApiError(Exception):
     causes: Sequence[Cause] = ()
     retry_after_s: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
+    bare: bool = False  # says "details" also when there are none
+    token: str = ""  # where a list whose state is forgotten may go on
 
     def __str__(self) -> str:
         return self.message
@@ -46,15 +49,16 @@ class ApiError(Exception):
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": {"continue": self.token} if self.token else {},
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
             "details": self._details(),
             "code": self.code,
         }
-        if not status["details"]:
-            del status["details"]
+        for name in ("reason", "details"):
+            if not status[name] and not (name == "details" and self.bare):
+                del status[name]
         return status
 
     def body(self) -> bytes:
@@ -82,7 +86,7 @@ def not_found(resource: str, group: str, name: str) -> ApiError:
 
 
 def path_not_found() -> ApiError:
-    return ApiError(404, "NotFound", "the server could not find the requested resource")
+    return ApiError(404, "NotFound", "the server could not find the requested resource", bare=True)
 
 
 def already_exists(resource: str, group: str, name: str) -> ApiError:
@@ -101,16 +105,34 @@ def modified(resource: str, group: str, name: str) -> ApiError:
 
 
 def apply_conflict(causes: Sequence[Cause]) -> ApiError:
-    listed = "; ".join(f"{cause.message}: {cause.field}" for cause in causes)
-    many = f"{len(causes)} conflict{'s' if len(causes) != 1 else ''}"
-    return ApiError(409, "Conflict", f"Apply failed with {many}: {listed}", causes=causes)
+    if len(causes) == 1:
+        text = f"Apply failed with 1 conflict: {causes[0].message}: {causes[0].field}"
+        return ApiError(409, "Conflict", text, causes=causes)
+    lines: list[str] = []
+    for whose in sorted({cause.message for cause in causes}):
+        lines.append(whose.replace("conflict with", "conflicts with", 1) + ":")
+        lines += [f"- {cause.field}" for cause in causes if cause.message == whose]
+    text = f"Apply failed with {len(causes)} conflicts: " + "\n".join(lines)
+    return ApiError(409, "Conflict", text, causes=causes)
 
 
 def invalid(kind: str, group: str, name: str, causes: Sequence[Cause]) -> ApiError:
-    listed = [f"{cause.field}: {cause.message}" for cause in causes]
+    # The same complaint may come from several checks: the message says it once, the causes each time.
+    listed = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = listed[0] if len(listed) == 1 else f"[{', '.join(listed)}]"
     message = f'{qualified(kind, group)} "{name}" is invalid: {text}'
     return ApiError(422, "Invalid", message, name=name, group=group, kind=kind, causes=causes)
+
+
+def storage(message: str) -> ApiError:
+    """What the real store says without a reason; clients see a 500."""
+    return ApiError(500, "", message)
+
+
+def bad_patch(document: Any, why: str) -> ApiError:
+    """The patch could be applied, but what came out cannot be read."""
+    shown = msgspec.json.encode(msgspec.json.encode(document).decode()).decode()
+    return invalid("", "", "", [Cause("patch", f"Invalid value: {shown}: {why}")])
 
 
 def bad_request(message: str) -> ApiError:
@@ -130,13 +152,27 @@ def gone(message: str) -> ApiError:
     return ApiError(410, "Expired", message)
 
 
-def method_not_allowed(resource: str, group: str, verb: str) -> ApiError:
-    text = f"{verb} is not supported on resources of kind {qualified(resource, group)!r}"
+def method_not_allowed() -> ApiError:
+    text = "the server does not allow this method on the requested resource"
+    return ApiError(405, "MethodNotAllowed", text, bare=True)
+
+
+def subresource_not_allowed(resource: str, group: str, verb: str) -> ApiError:
+    text = f'{verb} is not supported on resources of kind "{qualified(resource, group)}"'
     return ApiError(405, "MethodNotAllowed", text, group=group, kind=resource)
 
 
-def not_acceptable(accept: str) -> ApiError:
-    return ApiError(406, "NotAcceptable", f"only JSON can be served here, the request accepts {accept!r}")
+class Unreachable(Exception):
+    """Nobody stands behind a registered path: said in plain text, as by a proxy."""
+
+
+class PageNotFound(Exception):
+    """Nobody answers under this path, not even with a Status."""
+
+
+def not_acceptable(*, bare: bool) -> ApiError:
+    text = "only the following media types are accepted: application/json, application/yaml"
+    return ApiError(406, "NotAcceptable", text, bare=bare)
 
 
 def unsupported_media_type(content_type: str, known: Sequence[str]) -> ApiError:
@@ -149,7 +185,7 @@ def too_many_requests(message: str, retry_after_s: int, causes: Sequence[Cause] 
 
 
 def too_large(limit: int) -> ApiError:
-    return ApiError(413, "RequestEntityTooLarge", f"the request's body is larger than {limit} bytes")
+    return ApiError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
 
 
 def internal(message: str) -> ApiError:

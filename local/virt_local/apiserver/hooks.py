@@ -55,12 +55,21 @@ class Decision:
     reason: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What a token is worth: its user and the audiences it is meant for, or why it is worth nothing."""
+
+    user: User | None
+    audiences: tuple[str, ...] = ()
+    error: str = ""
+
+
 class Authenticator(Protocol):
     async def authenticate(self, request: web.Request) -> User | None:
-        """The request's user, or None when it shows no valid credential (the answer is then 401)."""
+        """The request's user, or None when it shows a credential that is not valid (the answer is then 401)."""
 
-    async def review_token(self, token: str, audiences: Sequence[str]) -> tuple[User | None, str]:
-        """For TokenReview: the token's user, or None and why not."""
+    async def review_token(self, token: str, audiences: Sequence[str]) -> Reviewed:
+        """For TokenReview."""
 
 
 class Authorizer(Protocol):
@@ -88,6 +97,8 @@ class AdmissionRequest:
     options: Object
     dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
+    #: Group and version of the object's kind, where they are not those of the resource (an Eviction of a Pod).
+    kind_in: tuple[str, str] | None = None
 
 
 class Admission(Protocol):
@@ -125,8 +136,8 @@ class AllowAll:
     async def authenticate(self, request: web.Request) -> User | None:  # noqa: ARG002
         return ADMIN
 
-    async def review_token(self, token: str, audiences: Sequence[str]) -> tuple[User | None, str]:  # noqa: ARG002
-        return None, "this server has no token authenticator"
+    async def review_token(self, token: str, audiences: Sequence[str]) -> Reviewed:  # noqa: ARG002
+        return Reviewed(None, error="this server has no token authenticator")
 
     async def authorize(self, user: User, attributes: Attributes) -> Decision:  # noqa: ARG002
         return Decision(True, "no authorizer is configured")

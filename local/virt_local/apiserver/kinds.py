@@ -12,7 +12,7 @@ Object = dict[str, Any]
 Convert = Callable[[Object], Object]
 
 FULL = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
-WATCHED = frozenset(FULL)
+CUSTOM = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Column:
     format: str = ""
     description: str = ""
     wide: bool = False
+    plain: bool = False  # a time that is shown as it is
+    age: bool = False  # the value is a time, shown as how long ago it was
 
     def definition(self) -> Object:
         return {

@@ -23,6 +23,12 @@ class Target:
     name: str = ""
     subresource: str = ""
 
+    @property
+    def right(self) -> str:
+        """The subresource that one needs a right for: of a longer path (portforward/22/tcp) Kubernetes asks for the
+        first part only."""
+        return self.subresource.partition("/")[0]
+
 
 def parse_target(method: str, path: str, query: Mapping[str, str]) -> Target:
     parts = [part for part in path.split("/") if part]
@@ -56,15 +62,16 @@ def _verb(method: str, name: str, query: Mapping[str, str]) -> str:
     verb = _METHODS.get(method)
     if verb is None:
         raise errors.ApiError(405, "MethodNotAllowed", f"the method {method} is not supported")
-    if verb == "get" and is_true(query.get("watch", "")):
+    if verb == "get" and is_true(query.get("watch")):
         return "watch"
     if verb == "get" and not name:
         return "list"
     return "deletecollection" if verb == "delete" and not name else verb
 
 
-def is_true(text: str) -> bool:
-    return text.lower() in ("true", "1", "t")
+def is_true(text: str | None) -> bool:
+    """A parameter that is there is true, unless it says otherwise."""
+    return text is not None and text.lower() not in ("false", "0")
 
 
 def integer(query: Mapping[str, str], name: str) -> int | None:
@@ -74,14 +81,23 @@ def integer(query: Mapping[str, str], name: str) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise errors.bad_request(f"invalid value for {name}: {text!r} is not a number") from None
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def revision(query: Mapping[str, str]) -> int | None:
+    """Raises a ValueError whose text says what is wrong, for callers that answer it differently."""
+    text = query.get("resourceVersion", "")
+    if not text:
+        return None
+    if not text.isdigit():
+        why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise ValueError(f'resourceVersion: Invalid value: "{text}": {why}')
+    return int(text)
 
 
 def dry_run(query: Mapping[str, str], options: Mapping[str, object] | None = None) -> bool:
-    asked = query.get("dryRun") or ",".join(str(item) for item in _listed((options or {}).get("dryRun")))
-    if asked not in ("", "All"):
-        raise errors.bad_request(f"invalid dryRun {asked!r}: only All is known")
-    return bool(asked)
+    """Other values than `All` are refused before this is asked."""
+    return bool(query.get("dryRun") or _listed((options or {}).get("dryRun")))
 
 
 def _listed(value: object) -> list[object]:

@@ -96,6 +96,8 @@ def _expression(expression: Mapping[str, object]) -> LabelTest:
 
 def parse_fields(text: str, kind: Kind) -> RecordTest:
     """`status.phase=Running,metadata.name!=x` as a test. A field that this kind does not index is a 400."""
+    if re.search(r"(?<!\\)(\\\\)*\\($|[^\\,=])", text):
+        raise errors.bad_request("invalid field selector: invalid escape sequence")
     tests = [_field(part, kind) for part in text.split(",") if part.strip()]
     return lambda record: all(test(record) for test in tests)
 
@@ -107,11 +109,18 @@ def _field(text: str, kind: Kind) -> RecordTest:
     if path == "metadata.namespace":
         return lambda record: (record.namespace == value) is wanted
     if path not in kind.fields:
-        raise errors.bad_request(f"field label not supported: {path}")
+        raise errors.bad_request(_unknown_field(path, kind))
     if kind.custom:
         return lambda record: (field_value(record.object(), path) == value) is wanted
     stored = path if kind.is_stored_form else stored_field(path)
     return lambda record: (record.fields.get(stored, "") == value) is wanted
+
+
+def _unknown_field(path: str, kind: Kind) -> str:
+    """Kinds with fields of their own say it in other words than the rest."""
+    if kind.custom or kind.fields:
+        return f"field label not supported: {path}"
+    return f'"{path}" is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def _field_parts(text: str) -> tuple[str, bool, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from virt_core.runtime.logs import get_logger
 from virt_local.apiserver.meta import parse_time
+from virt_local.apiserver.protection import VolumeProtection
 from virt_local.apiserver.server import Server
 from virt_local.apiserver.storage import Mismatch, Record
 
@@ -21,8 +22,11 @@ _SWEEP_EVERY_S = 60.0
 
 @asynccontextmanager
 async def background_tasks(server: Server) -> AsyncIterator[None]:
+    protection = VolumeProtection(server)
+    protection.attach()
     tasks = [
         asyncio.create_task(_guarded(server.crds.run(), "crds"), name="crds"),
+        asyncio.create_task(_guarded(protection.run(), "volumes"), name="volumes"),
         asyncio.create_task(_guarded(_sweep_events(server), "events"), name="events"),
     ]
     try:

@@ -76,6 +76,8 @@ class VolumeClaims:
         chosen = self._class_of(claim)
         if chosen is None or chosen.provisioner != PROVISIONER:
             return None
+        if claim.spec.volume_mode == "Block":
+            return None  # A directory is no block device: such a claim waits for a volume that somebody makes.
         name = f"pvc-{claim.metadata.uid}"
         directory = self._volume_dir / name
         directory.mkdir(parents=True, exist_ok=True)

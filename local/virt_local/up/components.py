@@ -124,7 +124,7 @@ def virt_handler(instance: Instance, each: Node) -> Component:
         "node-name": each.name,
         "listen": f"{each.address}:{HANDLER_PORT}",
         "tls-dir": handler_tls_dir(instance, each),
-        "pods-dir": root / "pods",
+        "kubelet-root": root,
         "node-info-dir": node_info_dir(instance),
         "state-dir": root / "virt-handler",
         "health-listen": f"127.0.0.1:{HANDLER_HEALTH_PORT}",

@@ -49,7 +49,7 @@ def _cached_manifests(directory: Path, bundle: str) -> list[Object]:
     if path.exists():
         cached: list[Object] = msgspec.json.decode(path.read_bytes())
         return cached
-    objects = [_marked(_without_conditions(obj)) for obj in manifests.load_all(bundle)]
+    objects = [_marked(obj) for obj in manifests.load_all(bundle)]
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     for old in directory.glob("manifests-*.json"):
         old.unlink()
@@ -57,13 +57,6 @@ def _cached_manifests(directory: Path, bundle: str) -> list[Object]:
     temporary.write_bytes(msgspec.json.encode(objects))
     temporary.replace(path)
     return objects
-
-
-def _without_conditions(obj: Object) -> Object:
-    """matchConditions only spare a webhook calls that it lets pass anyway; our API server does not evaluate them."""
-    if "webhooks" not in obj:
-        return obj
-    return {**obj, "webhooks": [{k: v for k, v in hook.items() if k != "matchConditions"} for hook in obj["webhooks"]]}
 
 
 def _marked(obj: Object) -> Object:

@@ -8,35 +8,33 @@ the others.
 from __future__ import annotations
 
 import datetime
-import ipaddress
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-CA_DAYS = 3650
-LEAF_DAYS = 365
+from virt_core.runtime.x509 import (
+    CLIENT,
+    SERVER,
+    Leaf,
+    Pair,
+    issued_by,
+    key_pem,
+    load_pair,
+    make_authority,
+    make_leaf,
+    new_key,
+    pem,
+    says,
+)
+
+__all__ = ["CLIENT", "SERVER", "Authority", "Leaf"]
+
+CA_LIFE = datetime.timedelta(days=3650)
+LEAF_LIFE = datetime.timedelta(days=365)
 RENEW_BEFORE = datetime.timedelta(days=60)
-_BACKDATE = datetime.timedelta(minutes=5)
-
-CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
-SERVER = ExtendedKeyUsageOID.SERVER_AUTH
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """What a certificate says about its holder."""
-
-    common_name: str
-    organizations: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    usage: tuple[x509.ObjectIdentifier, ...] = (CLIENT,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,39 +47,28 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        return self.certificate.public_bytes(serialization.Encoding.PEM)
+        return pem(self.certificate)
 
 
 def ensure_authority(directory: Path, name: str, common_name: str) -> Authority:
     """Loads the authority, or makes it. A new CA would break every client, so it is never replaced."""
     cert_path, key_path = directory / f"{name}.crt", directory / f"{name}.key"
     if cert_path.exists() and key_path.exists():
-        certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
-        return Authority(certificate, _load_key(key_path), cert_path)
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    builder = _builder(subject, subject, key, CA_DAYS).add_extension(x509.BasicConstraints(True, 0), critical=True)
-    builder = builder.add_extension(_key_usage(sign_certs=True), critical=True)
-    certificate = builder.sign(key, hashes.SHA256())
-    write_secret(key_path, _key_pem(key))
-    write_public(cert_path, certificate.public_bytes(serialization.Encoding.PEM))
-    return Authority(certificate, key, cert_path)
+        pair = _load(cert_path, key_path)
+        return Authority(pair.certificate, pair.key, cert_path)
+    pair = make_authority(common_name, _now(), CA_LIFE)
+    write_secret(key_path, pair.key_pem)
+    write_public(cert_path, pair.cert_pem)
+    return Authority(pair.certificate, pair.key, cert_path)
 
 
 def ensure_leaf(authority: Authority, cert_path: Path, key_path: Path, leaf: Leaf) -> None:
     """Keeps a certificate that still fits, else writes a new pair."""
     if _still_good(authority, cert_path, key_path, leaf):
         return
-    key = ec.generate_private_key(ec.SECP256R1())
-    builder = _builder(_subject(leaf), authority.certificate.subject, key, LEAF_DAYS)
-    builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
-    builder = builder.add_extension(_key_usage(sign_certs=False), critical=True)
-    builder = builder.add_extension(x509.ExtendedKeyUsage(leaf.usage), critical=False)
-    if leaf.names:
-        builder = builder.add_extension(x509.SubjectAlternativeName(_alt_names(leaf.names)), critical=False)
-    certificate = builder.sign(authority.key, hashes.SHA256())
-    write_secret(key_path, _key_pem(key))
-    write_public(cert_path, certificate.public_bytes(serialization.Encoding.PEM))
+    pair = make_leaf(Pair(authority.certificate, authority.key), leaf, _now(), LEAF_LIFE)
+    write_secret(key_path, pair.key_pem)
+    write_public(cert_path, pair.cert_pem)
 
 
 def ensure_tls_dir(directory: Path, authority: Authority, leaf: Leaf) -> Path:
@@ -96,7 +83,7 @@ def ensure_signing_key(directory: Path) -> Path:
     """The key that signs ServiceAccount tokens."""
     path = directory / "service-account.key"
     if not path.exists():
-        write_secret(path, _key_pem(ec.generate_private_key(ec.SECP256R1())))
+        write_secret(path, key_pem(new_key()))
     return path
 
 
@@ -122,80 +109,23 @@ def _write(path: Path, data: bytes, mode: int) -> None:
     os.replace(temporary, path)
 
 
-def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
-) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _BACKDATE)
-        .not_valid_after(now + datetime.timedelta(days=days))
-    )
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
 
 
-def _subject(leaf: Leaf) -> x509.Name:
-    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, organization) for organization in leaf.organizations]
-    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, leaf.common_name)])
-
-
-def _alt_names(names: Sequence[str]) -> list[x509.GeneralName]:
-    return [_alt_name(name) for name in names]
-
-
-def _alt_name(name: str) -> x509.GeneralName:
+def _load(cert_path: Path, key_path: Path) -> Pair:
     try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
-
-
-def _key_usage(*, sign_certs: bool) -> x509.KeyUsage:
-    return x509.KeyUsage(
-        digital_signature=True,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        key_cert_sign=sign_certs,
-        crl_sign=sign_certs,
-        encipher_only=False,
-        decipher_only=False,
-    )
+        return load_pair(cert_path.read_bytes(), key_path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{key_path}: {error}; remove it to have a new one made") from error
 
 
 def _still_good(authority: Authority, cert_path: Path, key_path: Path, leaf: Leaf) -> bool:
     if not (cert_path.exists() and key_path.exists()):
         return False
     try:
-        certificate = x509.load_pem_x509_certificate(cert_path.read_bytes())
-        certificate.verify_directly_issued_by(authority.certificate)
-        same_key = _load_key(key_path).public_key() == certificate.public_key()
-    except (ValueError, TypeError, InvalidSignature):
+        certificate = _load(cert_path, key_path).certificate
+    except ValueError:
         return False
-    fresh = certificate.not_valid_after_utc - datetime.datetime.now(datetime.UTC) > RENEW_BEFORE
-    return same_key and fresh and certificate.subject == _subject(leaf) and _names_of(certificate) == set(leaf.names)
-
-
-def _names_of(certificate: x509.Certificate) -> set[str]:
-    try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except x509.ExtensionNotFound:
-        return set()
-    return {str(name.value) for name in names}
-
-
-def _load_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ValueError(f"{path} holds no elliptic-curve key; remove it to have a new one made")
-    return key
-
-
-def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    fresh = certificate.not_valid_after_utc - _now() > RENEW_BEFORE
+    return fresh and issued_by(certificate, authority.certificate) and says(certificate, leaf)

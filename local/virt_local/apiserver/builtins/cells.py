@@ -152,6 +152,9 @@ def slice_endpoints(slice_: Object) -> str:
 
 
 def access_modes(volume: Object) -> str:
+    """Of a claim only once it has a volume: before, it is a wish."""
+    if volume.get("kind") == "PersistentVolumeClaim" and not _spec(volume).get("volumeName"):
+        return ""
     modes = _status(volume).get("accessModes") or _spec(volume).get("accessModes") or ()
     return ",".join(_MODES.get(mode, mode) for mode in modes)
 
@@ -185,8 +188,22 @@ def binding_role(binding: Object) -> str:
     return f"{role.get('kind', '')}/{role.get('name', '')}"
 
 
-def binding_subjects(binding: Object) -> str:
-    return ",".join(f"{s.get('kind', '')}/{s.get('name', '')}" for s in binding.get("subjects") or ()) or NONE
+def binding_subjects(binding: Object, kind: str) -> str:
+    found = [s for s in binding.get("subjects") or () if s.get("kind") == kind]
+    if kind == "ServiceAccount":
+        return ", ".join(f"{s.get('namespace', '')}/{s.get('name', '')}" for s in found)
+    return ", ".join(s.get("name", "") for s in found)
+
+
+def pod_selector(policy: Object) -> str:
+    return labels((_spec(policy).get("podSelector") or {}).get("matchLabels"))
+
+
+def quota(obj: Object, *, limits: bool) -> str:
+    """How much is used of how much, for each resource."""
+    hard, used = _spec(obj).get("hard") or {}, _status(obj).get("used") or {}
+    names = [name for name in sorted(hard) if name.startswith("limits.") is limits]
+    return ", ".join(f"{name}: {used.get(name, 0)}/{hard[name]}" for name in names)
 
 
 def api_service(service: Object) -> str:

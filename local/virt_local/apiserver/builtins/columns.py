@@ -34,9 +34,9 @@ def joined(path: str) -> Callable[[Object], str]:
     return lambda obj: ",".join(str(item) for item in read(obj)) or NONE
 
 
-NAME = Column("Name", at("metadata.name"), format="name", description="The object's name in its namespace.")
-AGE = Column("Age", at("metadata.creationTimestamp", ""), type="date", description="When the object was made.")
-CREATED = Column("Created At", at("metadata.creationTimestamp", ""))
+NAME = Column("Name", at("metadata.name", ""), format="name", description="The object's name in its namespace.")
+AGE = Column("Age", at("metadata.creationTimestamp", ""), age=True, description="When the object was made.")
+CREATED = Column("Created At", at("metadata.creationTimestamp", ""), type="date", plain=True)
 
 
 def _number(name: str, value: Callable[[Object], Any]) -> Column:
@@ -46,6 +46,15 @@ def _number(name: str, value: Callable[[Object], Any]) -> Column:
 def _wide(name: str, value: Callable[[Object], Any]) -> Column:
     return Column(name, value, wide=True)
 
+
+_BINDING = (
+    NAME,
+    Column("Role", cells.binding_role),
+    AGE,
+    _wide("Users", lambda obj: cells.binding_subjects(obj, "User")),
+    _wide("Groups", lambda obj: cells.binding_subjects(obj, "Group")),
+    _wide("ServiceAccounts", lambda obj: cells.binding_subjects(obj, "ServiceAccount")),
+)
 
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "namespaces": (NAME, Column("Status", at("status.phase")), AGE),
@@ -84,9 +93,9 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         _wide("Count", cells.event_count),
         Column("Name", at("metadata.name"), format="name", wide=True),
     ),
-    "configmaps": (NAME, _number("Data", size_of("data", "binaryData")), AGE),
-    "secrets": (NAME, Column("Type", at("type", "")), _number("Data", size_of("data")), AGE),
-    "serviceaccounts": (NAME, _number("Secrets", size_of("secrets")), AGE),
+    "configmaps": (NAME, Column("Data", size_of("data", "binaryData")), AGE),
+    "secrets": (NAME, Column("Type", at("type", "")), Column("Data", size_of("data")), AGE),
+    "serviceaccounts": (NAME, AGE),
     "services": (
         NAME,
         Column("Type", at("spec.type", "ClusterIP")),
@@ -111,6 +120,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Status", cells.terminating_or_phase),
         Column("Claim", cells.volume_claim),
         Column("StorageClass", at("spec.storageClassName", "")),
+        Column("VolumeAttributesClass", at("spec.volumeAttributesClassName", "<unset>")),
         Column("Reason", at("status.reason", "")),
         AGE,
         _wide("VolumeMode", at("spec.volumeMode", "Filesystem")),
@@ -122,6 +132,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Capacity", at("status.capacity.storage", "")),
         Column("Access Modes", cells.access_modes),
         Column("StorageClass", at("spec.storageClassName", "")),
+        Column("VolumeAttributesClass", at("spec.volumeAttributesClassName", "<unset>")),
         AGE,
         _wide("VolumeMode", at("spec.volumeMode", "Filesystem")),
     ),
@@ -130,14 +141,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Provisioner", at("provisioner", "")),
         Column("ReclaimPolicy", at("reclaimPolicy", "Delete")),
         Column("VolumeBindingMode", at("volumeBindingMode", "Immediate")),
-        Column("AllowVolumeExpansion", at("allowVolumeExpansion", False), type="boolean"),
+        Column("AllowVolumeExpansion", at("allowVolumeExpansion", False)),
         AGE,
     ),
     "leases": (NAME, Column("Holder", at("spec.holderIdentity", "")), AGE),
     "controllerrevisions": (
         NAME,
         Column("Controller", cells.controller),
-        _number("Revision", at("revision", 0)),
+        Column("Revision", at("revision", 0)),
         AGE,
     ),
     "poddisruptionbudgets": (
@@ -156,8 +167,16 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     ),
     "roles": (NAME, CREATED),
     "clusterroles": (NAME, CREATED),
-    "rolebindings": (NAME, Column("Role", cells.binding_role), AGE, _wide("Subjects", cells.binding_subjects)),
-    "clusterrolebindings": (NAME, Column("Role", cells.binding_role), AGE, _wide("Subjects", cells.binding_subjects)),
+    "rolebindings": _BINDING,
+    "clusterrolebindings": _BINDING,
+    "networkpolicies": (NAME, Column("Pod-Selector", cells.pod_selector), AGE),
+    "limitranges": (NAME, CREATED),
+    "resourcequotas": (
+        NAME,
+        Column("Request", lambda obj: cells.quota(obj, limits=False)),
+        Column("Limit", lambda obj: cells.quota(obj, limits=True)),
+        AGE,
+    ),
     "customresourcedefinitions": (NAME, CREATED),
     "mutatingwebhookconfigurations": (NAME, _number("Webhooks", size_of("webhooks")), AGE),
     "validatingwebhookconfigurations": (NAME, _number("Webhooks", size_of("webhooks")), AGE),

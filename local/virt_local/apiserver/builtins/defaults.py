@@ -17,11 +17,13 @@ def default_service(service: Object) -> None:
     spec.setdefault("sessionAffinity", "None")
     if spec["type"] != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec["type"] in ("NodePort", "LoadBalancer"):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
     for port in spec.get("ports") or ():
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port.get("port"))
-    if spec.get("clusterIP") and not spec.get("clusterIPs"):
-        spec["clusterIPs"] = [spec["clusterIP"]]
     service.setdefault("status", {"loadBalancer": {}})
 
 
@@ -55,6 +57,8 @@ def default_volume(volume: Object) -> None:
     spec = volume.setdefault("spec", {})
     spec.setdefault("volumeMode", "Filesystem")
     spec.setdefault("persistentVolumeReclaimPolicy", "Retain")
+    if isinstance(spec.get("hostPath"), dict):
+        spec["hostPath"].setdefault("type", "")
     volume.setdefault("status", {}).setdefault("phase", "Pending")
 
 
@@ -67,6 +71,8 @@ def default_endpoint_slice(slice_: Object) -> None:
     for port in slice_.get("ports") or ():
         port.setdefault("protocol", "TCP")
         port.setdefault("name", "")
+    for endpoint in slice_.get("endpoints") or ():
+        endpoint.setdefault("conditions", {})
 
 
 def default_binding(binding: Object) -> None:
@@ -108,7 +114,63 @@ def default_priority_class(priority: Object) -> None:
 
 
 def default_event(event: Object) -> None:
+    """An Event has many fields that are written also when they say nothing."""
     event.setdefault("type", "Normal")
+    event.setdefault("source", {})
+    for name in ("firstTimestamp", "lastTimestamp", "eventTime"):
+        event.setdefault(name, None)
+    for name in ("reportingComponent", "reportingInstance"):
+        event.setdefault(name, "")
+
+
+def default_lease(lease: Object) -> None:
+    lease.setdefault("spec", {})
+
+
+def default_budget(budget: Object) -> None:
+    status = budget.setdefault("status", {})
+    for name in ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"):
+        status.setdefault(name, 0)
+
+
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+
+
+def default_node(node: Object) -> None:
+    """What a node can give is what it has, unless it keeps something for itself."""
+    node.setdefault("spec", {})
+    status = node.setdefault("status", {})
+    status.setdefault("daemonEndpoints", {}).setdefault("kubeletEndpoint", {"Port": 0})
+    info = status.setdefault("nodeInfo", {})
+    for name in _NODE_INFO:
+        info.setdefault(name, "")
+    if status.get("capacity"):
+        status["allocatable"] = {**status["capacity"], **(status.get("allocatable") or {})}
+
+
+def default_network_policy(policy: Object) -> None:
+    spec = policy.setdefault("spec", {})
+    spec.setdefault("podSelector", {})
+    spec.setdefault("policyTypes", ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
+    for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
+        for port in rule.get("ports") or ():
+            port.setdefault("protocol", "TCP")
+
+
+def default_quota(quota: Object) -> None:
+    quota.setdefault("spec", {})
+    quota.setdefault("status", {})
 
 
 def default_crd(crd: Object) -> None:
@@ -136,5 +198,10 @@ DEFAULTS: dict[str, Callable[[Object], None]] = {
     "apiservices": default_api_service,
     "priorityclasses": default_priority_class,
     "events": default_event,
+    "leases": default_lease,
+    "nodes": default_node,
+    "poddisruptionbudgets": default_budget,
+    "networkpolicies": default_network_policy,
+    "resourcequotas": default_quota,
     "customresourcedefinitions": default_crd,
 }

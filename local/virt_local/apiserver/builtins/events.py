@@ -24,7 +24,11 @@ def event_to_stored(event: Object) -> Object:
 
 
 def event_from_stored(event: Object) -> Object:
-    return {_BACK.get(name, name): value for name, value in event.items()}
+    viewed = {_BACK.get(name, name): value for name, value in event.items()}
+    for name in ("reportingController", "reportingInstance"):
+        if viewed.get(name) == "":
+            del viewed[name]
+    return viewed
 
 
 def stored_field(path: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from virt_local.apiserver.meta import now_text
+
 Object = dict[str, Any]
 
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
@@ -12,7 +14,8 @@ _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 def default_pod(pod: Object) -> None:
     spec = pod.setdefault("spec", {})
     spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("terminationGracePeriodSeconds", 30)
+    # Less than nothing is as short as can be, not for ever.
+    spec["terminationGracePeriodSeconds"] = _grace(spec.get("terminationGracePeriodSeconds", 30))
     spec.setdefault("dnsPolicy", "ClusterFirst")
     spec.setdefault("securityContext", {})
     spec.setdefault("schedulerName", "default-scheduler")
@@ -26,6 +29,18 @@ def default_pod(pod: Object) -> None:
     for volume in spec.get("volumes") or ():
         if isinstance(volume, dict):
             _default_volume(volume)
+    _default_conditions(pod.get("status") or {})
+
+
+def _grace(seconds: Any) -> Any:
+    return 1 if isinstance(seconds, int) and seconds < 0 else seconds
+
+
+def _default_conditions(status: Object) -> None:
+    for condition in status.get("conditions") or ():
+        if isinstance(condition, dict):
+            condition.setdefault("lastProbeTime", None)
+            condition.setdefault("lastTransitionTime", None)
 
 
 def _default_container(container: Object, host_network: bool) -> None:
@@ -79,10 +94,18 @@ def _default_volume(volume: Object) -> None:
         volume["hostPath"].setdefault("type", "")
     if isinstance(volume.get("image"), dict):
         volume["image"].setdefault("pullPolicy", pull_policy(volume["image"].get("reference", "")))
+    _default_items(volume.get("downwardAPI"))
     for source in (volume.get("projected") or {}).get("sources") or ():
+        _default_items(source.get("downwardAPI"))
         token = source.get("serviceAccountToken")
         if token is not None:
             token.setdefault("expirationSeconds", 3600)
+
+
+def _default_items(downward: Object | None) -> None:
+    for item in (downward or {}).get("items") or ():
+        if item.get("fieldRef"):
+            item["fieldRef"].setdefault("apiVersion", "v1")
 
 
 def new_pod_status(pod: Object) -> Object:
@@ -90,7 +113,8 @@ def new_pod_status(pod: Object) -> Object:
     status: Object = {"phase": "Pending", "qosClass": qos_class(pod["spec"])}
     if pod["spec"].get("schedulingGates"):
         gated = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}
-        status["conditions"] = [gated | {"message": "scheduling is blocked by the Pod's scheduling gates"}]
+        gated |= {"message": "Scheduling is blocked due to non-empty scheduling gates"}
+        status["conditions"] = [{"lastProbeTime": None, "lastTransitionTime": now_text(), **gated}]
     return status
 
 

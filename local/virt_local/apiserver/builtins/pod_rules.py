@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from virt_local.apiserver.errors import Cause
-from virt_local.apiserver.meta import is_dns_label
+from virt_local.apiserver.meta import is_dns_label, is_label_value, is_qualified_name
 from virt_local.apiserver.schema.validate import bad_value, forbidden, required, unsupported
 
 Object = dict[str, Any]
@@ -15,6 +15,8 @@ _IMMUTABLE = (
     "`spec.activeDeadlineSeconds`, `spec.tolerations` (only additions), `spec.terminationGracePeriodSeconds` "
     "(allow it to be set to 1 if it was previously negative), `spec.schedulingGates` (only removals)"
 )
+_DNS = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"]
+_OPERATORS = ["Equal", "Exists"]
 _RESTART = ["Always", "OnFailure", "Never"]
 
 
@@ -27,14 +29,28 @@ def check_pod(pod: Object, old: Object | None) -> list[Cause]:
         causes.append(required("spec.containers"))
     if spec.get("restartPolicy") not in _RESTART:
         causes.append(unsupported("spec.restartPolicy", spec.get("restartPolicy"), _RESTART))
-    grace = spec.get("terminationGracePeriodSeconds")
-    if isinstance(grace, int) and grace < 0:
-        causes.append(bad_value("spec.terminationGracePeriodSeconds", grace, "must be greater than or equal to 0"))
+    causes += _check_choices(spec)
     volumes = _check_volumes(spec.get("volumes") or [], causes)
     names: set[str] = set()
     for key in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(key) or ()):
             _check_container(container, f"spec.{key}[{index}]", names, volumes, causes)
+    return causes
+
+
+def _check_choices(spec: Object) -> list[Cause]:
+    causes: list[Cause] = []
+    if spec.get("dnsPolicy") not in _DNS:
+        causes.append(unsupported("spec.dnsPolicy", spec.get("dnsPolicy"), _DNS))
+    for key, value in (spec.get("nodeSelector") or {}).items():
+        if not is_qualified_name(key):
+            causes.append(bad_value("spec.nodeSelector", key, "is not a valid label key"))
+        if not is_label_value(value or ""):
+            causes.append(bad_value("spec.nodeSelector", value, "is not a valid label value"))
+    for index, toleration in enumerate(spec.get("tolerations") or ()):
+        if toleration.get("operator", "Equal") not in _OPERATORS:
+            where = f"spec.tolerations[{index}].operator"
+            causes.append(unsupported(where, toleration["operator"], _OPERATORS))
     return causes
 
 
@@ -78,6 +94,16 @@ def _check_container(container: Object, path: str, names: set[str], volumes: set
 
 def _check_update(pod: Object, old: Object) -> list[Cause]:
     new_spec, old_spec = _frozen(pod, old), _frozen(old, old)
+    if len(new_spec["containers"]) != len(old_spec["containers"]):
+        return [forbidden("spec.containers", "pod updates may not add or remove containers")]
+    known = {gate.get("name") for gate in (old.get("spec") or {}).get("schedulingGates") or ()}
+    for index, gate in enumerate((pod.get("spec") or {}).get("schedulingGates") or ()):
+        if gate.get("name") not in known:
+            return [
+                forbidden(
+                    f"spec.schedulingGates[{index}].name", "only deletion is allowed, but found new scheduling gate"
+                )
+            ]
     if new_spec == old_spec:
         return _check_tolerations(pod, old)
     changed = sorted(key for key in new_spec.keys() | old_spec.keys() if new_spec.get(key) != old_spec.get(key))

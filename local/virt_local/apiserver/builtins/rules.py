@@ -6,35 +6,50 @@ from collections.abc import Callable
 from typing import Any
 
 from virt_local.apiserver.builtins.pod_rules import check_pod
+from virt_local.apiserver.builtins.rbac_rules import check_binding, check_role
+from virt_local.apiserver.builtins.volume_rules import check_claim, check_storage_class, check_volume
+from virt_local.apiserver.builtins.webhook_rules import check_webhooks
 from virt_local.apiserver.errors import Cause
-from virt_local.apiserver.meta import is_dns_label, is_path_segment, is_qualified_name, is_subdomain
-from virt_local.apiserver.schema.validate import bad_value, forbidden, required, unsupported
+from virt_local.apiserver.meta import is_dns_label, is_path_segment, is_subdomain
+from virt_local.apiserver.schema.validate import bad_value, forbidden, required, shown, unsupported
 
 Object = dict[str, Any]
+_PROTOCOLS = ["SCTP", "TCP", "UDP"]
 Rule = Callable[[Object, Object | None], list[Cause]]
 
 _DATA_LIMIT = 1 << 20
+HIGHEST_PRIORITY = 1_000_000_000
+SYSTEM_PRIORITIES = ("system-cluster-critical", "system-node-critical")
 
 
 def check_data(obj: Object, old: Object | None) -> list[Cause]:
     """ConfigMaps and Secrets: keys that can be file names, a bounded size, immutable when they say so."""
     causes: list[Cause] = []
     size = 0
+    both = set(obj.get("data") or ()) & set(obj.get("binaryData") or ())
+    causes += [bad_value(f"data[{key}]", key, "duplicate of key present in binaryData") for key in sorted(both)]
+    encoded = obj.get("kind") == "Secret"
     for name in ("data", "binaryData"):
         for key, value in (obj.get(name) or {}).items():
-            size += len(value or "")
+            size += len(value or "") * 3 // 4 if encoded or name == "binaryData" else len((value or "").encode())
             if not key or len(key) > 253 or key in (".", "..") or not all(c.isalnum() or c in "-_." for c in key):
                 causes.append(bad_value(f"{name}[{key}]", key, "a key consists of alphanumerics, '-', '_' or '.'"))
-    if size > _DATA_LIMIT * 4 // 3:
-        causes.append(Cause("", f"Too long: must have at most {_DATA_LIMIT} bytes", "FieldValueTooLong"))
+    if size > _DATA_LIMIT:
+        where, text = "data" if encoded else "[]", f"Too long: may not be more than {_DATA_LIMIT} bytes"
+        causes.append(Cause(where, text, "FieldValueTooLong"))
     if old is not None and old.get("immutable"):
         changed = [name for name in ("data", "binaryData", "immutable") if obj.get(name) != old.get(name)]
         causes += [forbidden(name, "field is immutable when `immutable` is set") for name in changed]
     return causes
 
 
+_TLS = ("tls.crt", "tls.key")
+
+
 def check_secret(obj: Object, old: Object | None) -> list[Cause]:
     causes = check_data(obj, old)
+    if obj.get("type") == "kubernetes.io/tls":
+        causes += [required(f"data[{key}]") for key in _TLS if key not in (obj.get("data") or {})]
     if old is not None and old.get("type") != obj.get("type"):
         causes.append(bad_value("type", obj.get("type"), "field is immutable"))
     return causes
@@ -49,97 +64,71 @@ def check_service(service: Object, old: Object | None) -> list[Cause]:
     ports = spec.get("ports") or []
     if not ports and spec.get("type") != "ExternalName" and spec.get("clusterIP") != "None":
         causes.append(required("spec.ports"))
+    if spec.get("type") == "ExternalName" and not spec.get("externalName"):
+        causes.append(required("spec.externalName"))
+    seen: set[tuple[object, object]] = set()
     for index, port in enumerate(ports):
-        number = port.get("port")
-        if not isinstance(number, int) or not 0 < number < 65536:
-            causes.append(bad_value(f"spec.ports[{index}].port", number, "must be between 1 and 65535, inclusive"))
-        if len(ports) > 1 and not port.get("name"):
-            causes.append(required(f"spec.ports[{index}].name"))
+        causes += _check_port(port, f"spec.ports[{index}]", named=len(ports) > 1)
+        identity = (port.get("protocol"), port.get("port"))
+        if identity in seen:
+            causes.append(Cause(f"spec.ports[{index}]", f"Duplicate value: {shown(port)}", "FieldValueDuplicate"))
+        seen.add(identity)
     was = ((old or {}).get("spec") or {}).get("clusterIP")
     if was and spec.get("clusterIP") != was and spec.get("type") != "ExternalName":
         causes.append(bad_value("spec.clusterIP", spec.get("clusterIP"), "field is immutable"))
     return causes
 
 
-def check_claim(claim: Object, old: Object | None) -> list[Cause]:
-    spec = claim.get("spec") or {}
+def _check_port(port: Object, path: str, *, named: bool) -> list[Cause]:
     causes: list[Cause] = []
-    if not spec.get("accessModes"):
-        causes.append(required("spec.accessModes", "at least 1 access mode is required"))
-    if not ((spec.get("resources") or {}).get("requests") or {}).get("storage"):
-        causes.append(required("spec.resources[storage]"))
-    before = (old or {}).get("spec") or {}
-    fixed = ("volumeName", "storageClassName", "volumeMode")
-    changed = [name for name in fixed if before.get(name) and spec.get(name) != before[name]]
-    return causes + [forbidden("spec", f"spec.{name} is immutable after creation") for name in changed]
-
-
-def check_volume(volume: Object, _old: Object | None) -> list[Cause]:
-    spec = volume.get("spec") or {}
-    causes = [] if spec.get("accessModes") else [required("spec.accessModes")]
-    if not (spec.get("capacity") or {}).get("storage"):
-        causes.append(required("spec.capacity"))
+    for name in ("port", "targetPort"):
+        number = port.get(name)
+        if isinstance(number, int) and not 0 < number < 65536:
+            causes.append(bad_value(f"{path}.{name}", number, "must be between 1 and 65535, inclusive"))
+    if named and not port.get("name"):
+        causes.append(required(f"{path}.name"))
+    if port.get("protocol") not in _PROTOCOLS:
+        causes.append(unsupported(f"{path}.protocol", port.get("protocol"), _PROTOCOLS))
     return causes
 
 
-def check_storage_class(storage_class: Object, old: Object | None) -> list[Cause]:
-    causes = [] if storage_class.get("provisioner") else [required("provisioner")]
-    fixed = ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode") if old is not None else ()
-    changed = [name for name in fixed if (old or {}).get(name) != storage_class.get(name)]
-    return causes + [forbidden(name, "updates to this field are forbidden") for name in changed]
+def check_lease(lease: Object, _old: Object | None) -> list[Cause]:
+    seconds = (lease.get("spec") or {}).get("leaseDurationSeconds")
+    if seconds is not None and seconds <= 0:
+        return [bad_value("spec.leaseDurationSeconds", seconds, "must be greater than 0")]
+    return []
 
 
-def check_binding(binding: Object, old: Object | None) -> list[Cause]:
-    role = binding.get("roleRef") or {}
-    causes: list[Cause] = []
-    if role.get("kind") not in ("Role", "ClusterRole"):
-        causes.append(unsupported("roleRef.kind", role.get("kind", ""), ["Role", "ClusterRole"]))
-    if not role.get("name"):
-        causes.append(required("roleRef.name"))
-    for index, subject in enumerate(binding.get("subjects") or ()):
-        if not subject.get("name"):
-            causes.append(required(f"subjects[{index}].name"))
-        if subject.get("kind") not in ("User", "Group", "ServiceAccount"):
-            kinds = ["Group", "ServiceAccount", "User"]
-            causes.append(unsupported(f"subjects[{index}].kind", subject.get("kind", ""), kinds))
-        elif subject["kind"] == "ServiceAccount" and not subject.get("namespace"):
-            causes.append(required(f"subjects[{index}].namespace"))
-    if old is not None and old.get("roleRef") != binding.get("roleRef"):
-        causes.append(bad_value("roleRef", role, "cannot change roleRef"))
-    return causes
+def check_priority_class(priority: Object, old: Object | None) -> list[Cause]:
+    """The highest priorities and the names that go with them are the system's own."""
+    name, value = priority["metadata"].get("name") or "", priority.get("value", 0)
+    if name in SYSTEM_PRIORITIES or old is not None:
+        return []
+    if name.startswith("system-"):
+        return [
+            forbidden("metadata.name", "priority class names with 'system-' prefix are reserved for system use only")
+        ]
+    if value > HIGHEST_PRIORITY:
+        why = f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
+        return [forbidden("value", why)]
+    return []
 
 
-def check_role(role: Object, _old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
-    for index, rule in enumerate(role.get("rules") or ()):
-        if not rule.get("verbs"):
-            causes.append(required(f"rules[{index}].verbs", "verbs must contain at least one value"))
-        if not rule.get("nonResourceURLs") and not (rule.get("apiGroups") and rule.get("resources")):
-            causes.append(required(f"rules[{index}].resources", "a rule names apiGroups and resources, or URLs"))
-    return causes
+def check_namespace(namespace: Object, _old: Object | None) -> list[Cause]:
+    phase = (namespace.get("status") or {}).get("phase")
+    if phase != "Active" and not namespace["metadata"].get("deletionTimestamp"):
+        return [bad_value("status.Phase", phase, "may only be 'Active' if `deletionTimestamp` is empty")]
+    return []
 
 
 def check_budget(budget: Object, _old: Object | None) -> list[Cause]:
     spec = budget.get("spec") or {}
+    for name in ("minAvailable", "maxUnavailable"):
+        if isinstance(spec.get(name), int) and spec[name] < 0:
+            return [bad_value(f"spec.{name}", spec[name], "must be greater than or equal to 0")]
     if spec.get("minAvailable") is not None and spec.get("maxUnavailable") is not None:
         return [bad_value("spec", spec, "minAvailable and maxUnavailable cannot be both set")]
     return []
-
-
-def check_webhooks(configuration: Object, _old: Object | None) -> list[Cause]:
-    causes: list[Cause] = []
-    for index, webhook in enumerate(configuration.get("webhooks") or ()):
-        path = f"webhooks[{index}]"
-        if not is_qualified_name(webhook.get("name", "")) or webhook["name"].count(".") < 2:
-            causes.append(bad_value(f"{path}.name", webhook.get("name", ""), "should be a domain with three segments"))
-        client = webhook.get("clientConfig") or {}
-        if bool(client.get("url")) == bool(client.get("service")):
-            causes.append(required(f"{path}.clientConfig", "exactly one of url or service is required"))
-        if webhook.get("sideEffects") not in ("None", "NoneOnDryRun"):
-            causes.append(unsupported(f"{path}.sideEffects", webhook.get("sideEffects"), ["None", "NoneOnDryRun"]))
-        if not webhook.get("admissionReviewVersions"):
-            causes.append(required(f"{path}.admissionReviewVersions"))
-    return causes
 
 
 def check_api_service(service: Object, _old: Object | None) -> list[Cause]:
@@ -147,10 +136,22 @@ def check_api_service(service: Object, _old: Object | None) -> list[Cause]:
     expected = f"{spec.get('version', '')}.{spec.get('group', '')}"
     if service["metadata"].get("name") != expected:
         return [bad_value("metadata.name", service["metadata"].get("name"), f"must be {expected!r}: <version>.<group>")]
-    return []
+    causes: list[Cause] = []
+    for name, highest in (("groupPriorityMinimum", 20000), ("versionPriority", 1000)):
+        value = spec.get(name)
+        if not isinstance(value, int) or not 0 < value <= highest:
+            causes.append(bad_value(f"spec.{name}", value, f"must be positive and at most {highest}"))
+    target = spec.get("service")
+    if target is not None:
+        causes += [required(f"spec.service.{name}") for name in ("namespace", "name") if not target.get(name)]
+    if spec.get("insecureSkipTLSVerify") and spec.get("caBundle"):
+        causes.append(bad_value("spec.insecureSkipTLSVerify", True, "may not be true if caBundle is present"))
+    return causes
 
 
 def check_event(event: Object, old: Object | None) -> list[Cause]:
+    if event.get("eventTime") is None and event.get("reportingComponent") and old is None:
+        return [required("eventTime")]
     about = (event.get("involvedObject") or {}).get("namespace") or ""
     namespace = event["metadata"].get("namespace", "")
     if old is None and about not in (namespace, ""):
@@ -171,6 +172,9 @@ RULES: dict[str, Rule] = {
     "roles": check_role,
     "clusterroles": check_role,
     "poddisruptionbudgets": check_budget,
+    "leases": check_lease,
+    "priorityclasses": check_priority_class,
+    "namespaces": check_namespace,
     "mutatingwebhookconfigurations": check_webhooks,
     "validatingwebhookconfigurations": check_webhooks,
     "apiservices": check_api_service,

@@ -6,10 +6,11 @@ from typing import Any
 
 from virt_local.apiserver.builtins.pod_defaults import new_pod_status, qos_class
 from virt_local.apiserver.kinds import Kind
-from virt_local.apiserver.meta import finalizers, is_deleting
+from virt_local.apiserver.meta import finalizers, is_deleting, now_text
 
 Object = dict[str, Any]
 
+PVC_PROTECTION, PV_PROTECTION = "kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"
 _SERVER_METADATA = (
     "uid",
     "creationTimestamp",
@@ -17,7 +18,6 @@ _SERVER_METADATA = (
     "deletionGracePeriodSeconds",
     "generation",
     "selfLink",
-    "generateName",
 )
 
 
@@ -31,12 +31,37 @@ def prepare_create(kind: Kind, obj: Object) -> None:
         obj["status"] = new_pod_status(obj)
     elif kind.plural == "namespaces":
         obj["status"] = {"phase": "Active"}
-    elif kind.plural in ("persistentvolumeclaims", "persistentvolumes"):
+    elif kind.plural == "persistentvolumeclaims":
         obj["status"] = {"phase": "Pending"}
-    elif kind.plural in ("poddisruptionbudgets", "apiservices"):
+        _protect(obj, PVC_PROTECTION)
+    elif kind.plural == "persistentvolumes":
+        obj["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now_text()}
+        _protect(obj, PV_PROTECTION)
+    elif kind.plural == "poddisruptionbudgets":
+        obj["status"] = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
+    elif kind.plural in ("apiservices", "resourcequotas"):
         obj["status"] = {}
     elif kind.plural == "services":
         obj["status"] = {"loadBalancer": {}}
+        _choose_families(obj["spec"])
+
+
+def _protect(obj: Object, finalizer: str) -> None:
+    """A volume in use does not go away under whoever uses it."""
+    held = obj["metadata"].get("finalizers") or []
+    if finalizer not in held:
+        obj["metadata"]["finalizers"] = [*held, finalizer]
+
+
+def _choose_families(spec: Object) -> None:
+    """One family, unless nobody routes to the Service anyway: then both are possible."""
+    if spec.get("type") == "ExternalName":
+        return
+    if spec.get("clusterIP"):
+        spec.setdefault("clusterIPs", [spec["clusterIP"]])
+    free = spec.get("clusterIP") == "None" and not spec.get("selector")
+    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if free else "SingleStack")
+    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if spec["ipFamilyPolicy"] == "RequireDualStack" else ["IPv4"])
 
 
 def keep_unowned(kind: Kind, new: Object, old: Object, subresource: str) -> None:

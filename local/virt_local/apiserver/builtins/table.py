@@ -33,6 +33,9 @@ storage.k8s.io/v1 StorageClass storageclasses C sc V1StorageClass - - -
 coordination.k8s.io/v1 Lease leases N - V1Lease - - -
 apps/v1 ControllerRevision controllerrevisions N - V1ControllerRevision - - -
 policy/v1 PodDisruptionBudget poddisruptionbudgets N pdb V1PodDisruptionBudget status g -
+networking.k8s.io/v1 NetworkPolicy networkpolicies N netpol V1NetworkPolicy - g -
+v1 LimitRange limitranges N limits V1LimitRange - - -
+v1 ResourceQuota resourcequotas N quota V1ResourceQuota status - -
 scheduling.k8s.io/v1 PriorityClass priorityclasses C pc V1PriorityClass - g -
 rbac.authorization.k8s.io/v1 Role roles N - V1Role - - -
 rbac.authorization.k8s.io/v1 RoleBinding rolebindings N - V1RoleBinding - - -
@@ -54,11 +57,19 @@ authorization.k8s.io/v1 SelfSubjectRulesReview selfsubjectrulesreviews C - V1Sel
 """
 
 _CATEGORIES = {"pods": ("all",), "services": ("all",), "customresourcedefinitions": ("api-extensions",)}
-_CATEGORIES |= dict.fromkeys(("apiservices", "mutatingwebhookconfigurations"), ("api-extensions",))
+_EXTENSIONS = ("apiservices", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+_CATEGORIES |= dict.fromkeys(_EXTENSIONS, ("api-extensions",))
 
 
 def _list(text: str) -> tuple[str, ...]:
     return () if text == "-" else tuple(text.split(","))
+
+
+def _verbs(plural: str, flags: str) -> tuple[str, ...]:
+    if flags == "v":
+        return ("create",)
+    # Nobody empties a cluster by one request.
+    return tuple(verb for verb in FULL if verb != "deletecollection") if plural == "namespaces" else FULL
 
 
 def _kind(line: str) -> Kind:
@@ -76,7 +87,7 @@ def _kind(line: str) -> Kind:
         list_kind=f"{kind}List",
         short_names=_list(short),
         categories=_CATEGORIES.get(plural, ()),
-        verbs=("create",) if flags == "v" else FULL,
+        verbs=_verbs(plural, flags),
         subresources=_list(subresources),
         columns=COLUMNS.get(plural, ()),
         fields=_list(fields),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from virt_local.apiserver import jsonpath
 from virt_local.apiserver.builtins.columns import AGE, NAME
-from virt_local.apiserver.kinds import Column, Kind, Scale
+from virt_local.apiserver.kinds import CUSTOM, Column, Kind, Scale
 from virt_local.apiserver.schema.builtin import builtin_node
 from virt_local.apiserver.schema.node import OBJECT, STRING, Node, compile_schema
 
@@ -39,6 +40,7 @@ def _kind(spec: Object, names: Object, version: Object, stored: str) -> Kind:
         list_kind=names.get("listKind") or names["kind"] + "List",
         short_names=tuple(names.get("shortNames") or ()),
         categories=tuple(names.get("categories") or ()),
+        verbs=CUSTOM,
         subresources=tuple(name for name in ("status", "scale") if name in subresources),
         columns=_columns(version.get("additionalPrinterColumns") or []),
         fields=tuple(item["jsonPath"].lstrip(".") for item in version.get("selectableFields") or ()),
@@ -71,7 +73,7 @@ def _scale(scale: Object | None) -> Scale | None:
 
 def _columns(declared: list[Object]) -> tuple[Column, ...]:
     if not declared:
-        return (NAME, AGE)
+        return (NAME, replace(AGE, type="date"))
     return (NAME, *(_column(column) for column in declared))
 
 

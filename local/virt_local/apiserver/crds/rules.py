@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from virt_local.apiserver import jsonpath
+from virt_local.apiserver import cel, jsonpath
 from virt_local.apiserver.errors import Cause
 from virt_local.apiserver.meta import is_dns_label, is_subdomain
 from virt_local.apiserver.schema.validate import bad_value, forbidden, required, unsupported
 
 Object = dict[str, Any]
+
+_PROTECTED = (".k8s.io", ".kubernetes.io")
+_APPROVAL = "api-approved.kubernetes.io"
+_ABOUT_APPROVAL = "https://github.com/kubernetes/enhancements/pull/1111"
 
 
 def check_crd(crd: Object, old: Object | None) -> list[Cause]:
@@ -23,6 +27,7 @@ def check_crd(crd: Object, old: Object | None) -> list[Cause]:
         causes.append(forbidden("spec.conversion.strategy", "this server converts between versions only by None"))
     if spec.get("preserveUnknownFields"):
         causes.append(forbidden("spec.preserveUnknownFields", "must be false in apiextensions.k8s.io/v1"))
+    causes += _check_approval(crd, spec)
     causes += _check_versions(spec.get("versions") or [])
     if old is not None:
         causes += _check_unchanged(spec, old.get("spec") or {})
@@ -44,13 +49,23 @@ def _check_names(crd: Object, spec: Object, names: Object) -> list[Cause]:
     return causes
 
 
+def _check_approval(crd: Object, spec: Object) -> list[Cause]:
+    """Groups of the Kubernetes project are not for everybody."""
+    group = spec.get("group") or ""
+    if not group.endswith(_PROTECTED) or (crd["metadata"].get("annotations") or {}).get(_APPROVAL):
+        return []
+    why = f'protected groups must have approval annotation "{_APPROVAL}", see {_ABOUT_APPROVAL}'
+    return [required(f"metadata.annotations[{_APPROVAL}]", why)]
+
+
 def _check_versions(versions: list[Object]) -> list[Cause]:
-    if not versions:
-        return [required("spec.versions")]
     causes: list[Cause] = []
     if sum(1 for version in versions if version.get("storage")) != 1:
         shown = [version.get("name") for version in versions]
         causes.append(bad_value("spec.versions", shown, "must have exactly one version marked as storage version"))
+        causes.append(bad_value("status.storedVersions", [], "must have at least one stored version"))
+    # One version's schema stands for all in the real server, and is named so.
+    alone = "spec.validation" if len(versions) == 1 else ""
     for index, version in enumerate(versions):
         path = f"spec.versions[{index}]"
         if not is_dns_label(version.get("name") or ""):
@@ -59,7 +74,7 @@ def _check_versions(versions: list[Object]) -> list[Cause]:
         if not isinstance(schema, dict):
             causes.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
             continue
-        causes += _check_schema(schema, f"{path}.schema.openAPIV3Schema", root=True)
+        causes += _check_schema(schema, f"{alone or path + '.schema'}.openAPIV3Schema", root=True)
         causes += _check_columns(version.get("additionalPrinterColumns") or [], path)
     return causes
 
@@ -90,11 +105,23 @@ def _check_schema(schema: Object, path: str, *, root: bool = False) -> list[Caus
             re.compile(schema["pattern"])
         except re.error as error:
             causes.append(bad_value(f"{path}.pattern", schema["pattern"], f"is not a pattern: {error}"))
+    causes += _check_rules(schema.get("x-kubernetes-validations") or [], path)
     for name, child in (schema.get("properties") or {}).items():
         causes += _check_schema(child, f"{path}.properties[{name}]")
     for name in ("items", "additionalProperties"):
         if isinstance(schema.get(name), dict):
             causes += _check_schema(schema[name], f"{path}.{name}")
+    return causes
+
+
+def _check_rules(rules: list[Object], path: str) -> list[Cause]:
+    causes: list[Cause] = []
+    for index, rule in enumerate(rules):
+        try:
+            cel.compile_expression(rule.get("rule") or "")
+        except cel.BadExpression as error:
+            where = f"{path}.x-kubernetes-validations[{index}].rule"
+            causes.append(bad_value(where, rule.get("rule"), str(error)))
     return causes
 
 

@@ -55,7 +55,7 @@ def _joined(items: list[Object], remote: list[Object]) -> list[Object]:
 
 def _group(catalog: Catalog, group: str) -> Object:
     versions = [_version(catalog, group, version) for version in catalog.versions(group)]
-    return {"metadata": {"name": group, "creationTimestamp": None}, "versions": versions}
+    return {"metadata": {"name": group} if group else {}, "versions": versions}
 
 
 def _version(catalog: Catalog, group: str, version: str) -> Object:
@@ -66,7 +66,7 @@ def _version(catalog: Catalog, group: str, version: str) -> Object:
 def _resource(kind: Kind) -> Object:
     resource: Object = {
         "resource": kind.plural,
-        "responseKind": {"group": kind.group, "version": kind.version, "kind": kind.kind},
+        "responseKind": {"group": kind.group, "version": kind.version if kind.group else "", "kind": kind.kind},
         "scope": "Namespaced" if kind.namespaced else "Cluster",
         "singularResource": kind.singular,
         "verbs": list(kind.verbs),
@@ -80,6 +80,7 @@ def _resource(kind: Kind) -> Object:
 
 
 def _subresource(kind: Kind, sub: Sub) -> Object:
-    group, version = (sub.group, sub.version) if sub.kind else (kind.group, kind.version)
+    own = (kind.group, kind.version if kind.group else "")
+    group, version = (sub.group, sub.version) if sub.kind else own
     response = {"group": group, "version": version, "kind": sub.kind or kind.kind}
     return {"subresource": sub.name, "responseKind": response, "verbs": list(sub.verbs)}

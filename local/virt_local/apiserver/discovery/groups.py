@@ -50,7 +50,8 @@ def resource_list(catalog: Catalog, group: str, version: str) -> Object | None:
         resources.append(_resource(kind))
         resources += [_subresource(kind, sub) for sub in subresources(kind)]
     name = f"{group}/{version}" if group else version
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": name, "resources": resources}
+    shell = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})  # the core group is older than that
+    return {**shell, "groupVersion": name, "resources": resources}
 
 
 def _resource(kind: Kind) -> Object:

@@ -103,12 +103,24 @@ def _schemas(kinds: list[Kind]) -> Object:
 
 
 def _custom_schema(kind: Kind) -> Object:
-    schema = dict(kind.schema)
+    schema: Object = _published(kind.schema)
     own = dict(schema.get("properties") or {})
     own["apiVersion"] = {"type": "string", "description": "The version of the API that this object is written in."}
     own["kind"] = {"type": "string", "description": "The kind of this object."}
     own["metadata"] = {"allOf": [{"$ref": REF + "V1ObjectMeta"}], "description": "Name, labels, owners and the like."}
     return schema | {"type": "object", "properties": own}
+
+
+def _published(schema: Any) -> Any:
+    """A schema as clients know it: that a number or a text may stand somewhere is also said in plain OpenAPI."""
+    if isinstance(schema, list):
+        return [_published(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    shown = {key: _published(value) for key, value in schema.items()}
+    if schema.get("x-kubernetes-int-or-string") is True and not schema.get("anyOf") and not schema.get("allOf"):
+        shown["anyOf"] = [{"type": "integer"}, {"type": "string"}]
+    return shown
 
 
 def _gvk(kind: Kind) -> Object:

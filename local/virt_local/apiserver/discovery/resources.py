@@ -36,4 +36,4 @@ _SUBS = {
 
 
 def subresources(kind: Kind) -> list[Sub]:
-    return [_SUBS[name] for name in sorted(kind.subresources)]
+    return [_SUBS[name] for name in (kind.subresources if kind.custom else sorted(kind.subresources))]

@@ -1,7 +1,7 @@
 """Server-side apply: a manager says which fields it wants, and owns them from then on.
 
-Ownership is recorded for objects that somebody has applied at least once; an object that nobody applies to carries no
-managedFields and costs nothing. At the first apply, what was there before belongs to `before-first-apply`.
+What would change and is somebody else's is a conflict; who insists takes it over. What a manager wanted before and does
+not name any more goes away, unless somebody else wants it too.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import copy
 from typing import Any, NamedTuple
 
 from virt_local.apiserver import errors
-from virt_local.apiserver.meta import now_text
 from virt_local.apiserver.patches import fields as fieldset
-from virt_local.apiserver.patches.fields import FieldSet, Path
+from virt_local.apiserver.patches.fields import FieldSet
+from virt_local.apiserver.patches.ownership import entries_of, entry, owned_part, sorted_entries
 from virt_local.apiserver.schema.node import Node
 
 Object = dict[str, Any]
-FIRST = "before-first-apply"
 
 
 class Applier(NamedTuple):
@@ -26,70 +25,57 @@ class Applier(NamedTuple):
     force: bool = False
     subresource: str = ""
 
-    def owns(self, entry: Object) -> bool:
-        mine = (entry.get("manager"), entry.get("operation"), entry.get("subresource", ""))
+    def owns(self, known: Object) -> bool:
+        mine = (known.get("manager"), known.get("operation"), known.get("subresource", ""))
         return mine == (self.manager, "Apply", self.subresource)
 
 
 def apply(live: Object | None, wanted: Object, node: Node, applier: Applier) -> Object:
     """The live object with the applied configuration merged in and its managedFields brought up to date."""
     wanted = copy.deepcopy(wanted)
-    wanted.get("metadata", {}).pop("managedFields", None)
-    owned = set(fieldset.paths(fieldset.fields_of(wanted, node)))
+    metadata = wanted.setdefault("metadata", {})
+    metadata.pop("managedFields", None)
+    mine = fieldset.applied(owned_part(wanted, applier.subresource), node)
     if live is None:
-        result, entries = wanted, []
-    else:
-        entries = _entries(live, node)
-        if not applier.force:
-            others = [entry for entry in entries if not applier.owns(entry)]
-            _refuse_conflicts(live, wanted, node, others, owned)
-        result = _merged(copy.deepcopy(live), wanted, node)
-        _drop_abandoned(result, node, entries, owned, applier)
-    _write_entries(result, entries, owned, applier)
+        metadata.pop("resourceVersion", None)
+        metadata["managedFields"] = [entry(applier.manager, "Apply", wanted, mine, applier.subresource)]
+        return wanted
+    entries = entries_of(live, node)
+    result: Object = _merged(copy.deepcopy(live), wanted, node)
+    before = next((known for known in entries if applier.owns(known)), None)
+    others = [known for known in entries if known is not before]
+    others = _settle_conflicts(live, result, node, others, applier)
+    if before is not None:
+        _drop_abandoned(result, node, fieldset.minus(before["fieldsV1"], mine), others)
+    own = entry(applier.manager, "Apply", result, mine, applier.subresource)
+    if owned_part(live) == owned_part(result):
+        # The time of an entry is that of its last change of the object: who only joins in has none.
+        own["time"] = (before or {}).get("time")
+    _write_entries(result, node, others, own)
     return result
 
 
-def _entries(live: Object, node: Node) -> list[Object]:
-    entries = copy.deepcopy(live["metadata"].get("managedFields") or [])
-    if entries:
-        return entries
-    return [_entry(FIRST, "Update", live, fieldset.fields_of(live, node), "")]
-
-
-def _entry(manager: str, operation: str, obj: Object, fields: FieldSet, subresource: str) -> Object:
-    entry = {
-        "manager": manager,
-        "operation": operation,
-        "apiVersion": obj.get("apiVersion", ""),
-        "time": now_text(),
-        "fieldsType": "FieldsV1",
-        "fieldsV1": fields,
-    }
-    return entry | {"subresource": subresource} if subresource else entry
-
-
-def _refuse_conflicts(live: Object, wanted: Object, node: Node, others: list[Object], owned: set[Path]) -> None:
+def _settle_conflicts(live: Object, result: Object, node: Node, others: list[Object], applier: Applier) -> list[Object]:
     """Only a field that another manager owns and that would change is a conflict."""
-    causes = []
-    for entry in others:
-        theirs = set(fieldset.paths(entry.get("fieldsV1") or {}))
-        for path in sorted(theirs & owned):
-            if _would_change(live, wanted, node, path, owned):
-                what = f'conflict with "{entry.get("manager")}" using {entry.get("apiVersion")}'
-                causes.append(errors.Cause(fieldset.shown(path), what, "FieldManagerConflict"))
-    if causes:
+    changes = fieldset.changed(owned_part(live), owned_part(result), node) or {}
+    causes = [
+        errors.Cause(place, _whose(known), "FieldManagerConflict")
+        for known in others
+        for place in sorted(fieldset.shown(path) for path in fieldset.common(changes, known.get("fieldsV1") or {}))
+    ]
+    if causes and not applier.force:
         raise errors.apply_conflict(causes)
+    if not causes:
+        return others
+    taken = [known | {"fieldsV1": fieldset.minus(known.get("fieldsV1") or {}, changes)} for known in others]
+    return [known for known in taken if known["fieldsV1"]]
 
 
-def _would_change(live: Object, wanted: Object, node: Node, path: Path, owned: set[Path]) -> bool:
-    new, old = fieldset.value_at(wanted, path, node), fieldset.value_at(live, path, node)
-    if isinstance(new, dict | list) and not _is_leaf(path, owned):
-        return False
-    return new != old and not fieldset.is_absent(old)
-
-
-def _is_leaf(path: Path, owned: set[Path]) -> bool:
-    return not any(len(other) > len(path) and other[: len(path)] == path for other in owned)
+def _whose(known: Object) -> str:
+    text = f'conflict with "{known.get("manager")}"'
+    if known.get("subresource"):
+        text += f' with subresource "{known["subresource"]}"'
+    return text if known.get("operation") == "Apply" else f"{text} using {known.get('apiVersion')}"
 
 
 def _merged(live: Any, wanted: Any, node: Node | None) -> Any:
@@ -112,67 +98,20 @@ def _merged_list(live: list[Any], wanted: list[Any], node: Node) -> list[Any]:
     return result + list(by_key.values())
 
 
-def _drop_abandoned(result: Object, node: Node, entries: list[Object], owned: set[Path], applier: Applier) -> None:
+def _drop_abandoned(result: Object, node: Node, abandoned: FieldSet, others: list[Object]) -> None:
     """What this manager applied before and does not want any more goes, unless somebody else owns it too."""
-    before = next((entry for entry in entries if applier.owns(entry)), None)
-    if before is None:
-        return
-    used = set(owned)
-    for entry in entries:
-        if entry is not before:
-            used |= set(fieldset.paths(entry.get("fieldsV1") or {}))
-    abandoned = set(fieldset.paths(before.get("fieldsV1") or {})) - owned
+    used: FieldSet = {}
+    for known in others:
+        used = fieldset.union(used, known.get("fieldsV1") or {})
+    inside = set(fieldset.paths(used))
     # The outer places first: an item that has lost its key could not be found any more.
-    for path in sorted(abandoned, key=len):
-        if not any(other[: len(path)] == path for other in used):
+    for path in sorted(fieldset.paths(abandoned), key=len):
+        if not any(other[: len(path)] == path for other in inside):
             fieldset.remove_at(result, path, node)
 
 
-def _write_entries(result: Object, entries: list[Object], owned: set[Path], applier: Applier) -> None:
-    before = next((entry for entry in entries if applier.owns(entry)), None)
-    kept = [entry for entry in entries if entry is not before]
-    if applier.force:
-        kept = [_without(entry, owned) for entry in kept]
-    mine = _entry(applier.manager, "Apply", result, fieldset.from_paths(owned), applier.subresource)
-    if before is not None and before.get("fieldsV1") == mine["fieldsV1"]:
-        mine["time"] = before.get("time", mine["time"])
-    result["metadata"]["managedFields"] = [*(entry for entry in kept if entry.get("fieldsV1")), mine]
-
-
-def _without(entry: Object, taken: set[Path]) -> Object:
-    left = {path for path in fieldset.paths(entry.get("fieldsV1") or {}) if path not in taken}
-    return entry | {"fieldsV1": fieldset.from_paths(left)}
-
-
-def track_update(old: Object, new: Object, node: Node, *, manager: str, subresource: str = "") -> None:
-    """After a plain write on an object that has been applied to: the changed fields now belong to the writer."""
-    entries = copy.deepcopy(old["metadata"].get("managedFields") or [])
-    if not entries or new["metadata"].get("managedFields") == []:
-        new["metadata"].pop("managedFields", None)
-        return
-    changed = _changed(old, new, node)
-    present = set(fieldset.paths(fieldset.fields_of(new, node)))
-    identity = (manager, "Update", subresource)
-    result, found = [], False
-    for entry in entries:
-        mine = (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) == identity
-        owned = set(fieldset.paths(entry.get("fieldsV1") or {}))
-        owned = (owned | changed if mine else owned - changed) & present
-        found = found or mine
-        if owned:
-            result.append(entry | {"fieldsV1": fieldset.from_paths(owned)} | ({"time": now_text()} if mine else {}))
-    if changed and not found:
-        result.append(_entry(manager, "Update", new, fieldset.from_paths(changed), subresource))
-    new["metadata"]["managedFields"] = result if changed else entries
-
-
-def _changed(old: Object, new: Object, node: Node) -> set[Path]:
-    """The leaves of the new object that differ from the old one."""
-    owned = set(fieldset.paths(fieldset.fields_of(new, node)))
-    changed = set()
-    for path in owned:
-        value, before = fieldset.value_at(new, path, node), fieldset.value_at(old, path, node)
-        is_inner = isinstance(value, dict | list) and not _is_leaf(path, owned)
-        if value != before and (not is_inner or fieldset.is_absent(before)):
-            changed.add(path)
-    return changed
+def _write_entries(result: Object, node: Node, others: list[Object], own: Object) -> None:
+    body = owned_part(result)
+    kept = [known | {"fieldsV1": fieldset.present(known.get("fieldsV1") or {}, body, node)} for known in others]
+    own = {key: value for key, value in own.items() if value is not None}
+    result["metadata"]["managedFields"] = sorted_entries([known for known in (*kept, own) if known["fieldsV1"]])

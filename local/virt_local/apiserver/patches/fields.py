@@ -1,7 +1,7 @@
-"""Sets of fields, as server-side apply records them in managedFields (FieldsV1).
+"""Sets of fields in the form of managedFields (FieldsV1): a tree whose keys say how to get from one place to the next.
 
-A set is a tree of dicts in FieldsV1's own form: `f:name` a field, `k:{…}` a list item by its keys, `v:…` an item of a
-set. `.` marks that the place itself is owned, not only what is in it. A leaf is an empty dict.
+`f:name` is a field, `k:{"name":"a"}` an item of a list by its keys, `v:"x"` an item by its value. A place is in the
+set when its subtree is empty or holds `.`; other places only lead to it.
 """
 
 from __future__ import annotations
@@ -17,54 +17,31 @@ FieldSet = dict[str, Any]
 Path = tuple[str, ...]
 
 SELF = "."
-# Not anybody's: the identity of the object and what the server writes.
-_STRIPPED = ("apiVersion", "kind")
-_STRIPPED_META = (
-    "name",
-    "namespace",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "managedFields",
-    "selfLink",
-)
+ABSENT: Any = object()
 
 
-def fields_of(obj: dict[str, Any], node: Node) -> FieldSet:
-    """All fields that an object sets."""
-    body = {key: value for key, value in obj.items() if key not in _STRIPPED}
-    if isinstance(body.get("metadata"), dict):
-        body["metadata"] = {key: value for key, value in body["metadata"].items() if key not in _STRIPPED_META}
-        if not body["metadata"]:
-            del body["metadata"]
-    fields = _map_fields(body, node)
-    fields.get("f:metadata", {}).pop(SELF, None)
-    return {key: value for key, value in fields.items() if key != SELF}
+def whole(value: Any, node: Node | None) -> FieldSet:
+    """Everything in a value that is new, its own place included."""
+    inner = _inner(value, node, whole)
+    return {SELF: {}, **inner} if inner else {}
 
 
-def _value_fields(value: Any, node: Node | None) -> FieldSet:
-    if isinstance(value, dict) and value and not (node is not None and node.atomic):
-        return {SELF: {}} | _map_fields(value, node)
-    if isinstance(value, list) and value and node is not None and node.list_type != "atomic":
-        return {SELF: {}} | _list_fields(value, node)
+def applied(value: Any, node: Node | None) -> FieldSet:
+    """What somebody who applies this value wants: the values themselves, not the maps and lists around them."""
+    return _inner(value, node, applied)
+
+
+def _inner(value: Any, node: Node | None, describe: Any) -> FieldSet:
+    if isinstance(value, dict) and not (node is not None and node.atomic):
+        return {f"f:{key}": describe(item, node.child(key) if node else None) for key, item in value.items()}
+    if isinstance(value, list) and node is not None and node.list_type != "atomic":
+        fields: FieldSet = {}
+        for item in value:
+            key = item_key(item, node)
+            inner = describe(item, node.items) if key.startswith("k:") else {}
+            fields[key] = {SELF: {}, **inner} if inner else {}
+        return fields
     return {}
-
-
-def _map_fields(value: dict[str, Any], node: Node | None) -> FieldSet:
-    return {f"f:{key}": _value_fields(item, node.child(key) if node else None) for key, item in value.items()}
-
-
-def _list_fields(value: list[Any], node: Node) -> FieldSet:
-    fields: FieldSet = {}
-    for item in value:
-        key = item_key(item, node)
-        fields[key] = _value_fields(item, node.items) if key.startswith("k:") else {}
-        if key.startswith("k:"):
-            fields[key].setdefault(SELF, {})
-    return fields
 
 
 def item_key(item: Any, node: Node) -> str:
@@ -80,8 +57,100 @@ def _implied(key: str) -> Any:
     return "TCP" if key == "protocol" else None
 
 
+def changed(old: Any, new: Any, node: Node | None) -> FieldSet | None:
+    """What of a new value is added or different; None when nothing is."""
+    if old is ABSENT:
+        return whole(new, node)
+    if old == new:
+        return None
+    if isinstance(new, dict) and isinstance(old or {}, dict) and not (node is not None and node.atomic):
+        before = old or {}
+        parts = ((f"f:{k}", before.get(k, ABSENT), v, node.child(k) if node else None) for k, v in new.items())
+        return _collected(parts)
+    if isinstance(new, list) and isinstance(old or [], list) and node is not None and node.list_type != "atomic":
+        known = {item_key(item, node): item for item in old or ()}
+        items = ((item_key(v, node), v) for v in new)
+        return _collected((key, known.get(key, ABSENT), v, node.items) for key, v in items)
+    return {}
+
+
+def loses(old: Any, new: Any) -> bool:
+    """True when something is in the old value that may not be in the new one. Lists are not looked into."""
+    if old == new:
+        return False
+    if isinstance(old, dict) and isinstance(new, dict):
+        return any(key not in new or loses(value, new[key]) for key, value in old.items())
+    return isinstance(old, dict | list)
+
+
+def _collected(parts: Iterator[tuple[str, Any, Any, Node | None]]) -> FieldSet | None:
+    found: FieldSet = {}
+    for key, old, new, node in parts:
+        fields = changed(old, new, node)
+        if fields is not None:
+            found[key] = {SELF: {}, **fields} if old is ABSENT and key.startswith("k:") and fields else fields
+    return found or None
+
+
+def union(left: FieldSet, right: FieldSet) -> FieldSet:
+    result = dict(left)
+    for key, fields in right.items():
+        result[key] = _joined(result[key], fields) if key in result else fields
+    return result
+
+
+def _joined(left: FieldSet, right: FieldSet) -> FieldSet:
+    """Two subtrees of one place. An empty one has the place itself."""
+    if not left or not right:
+        both = left or right
+        return {SELF: {}, **both} if both else {}
+    return union(left, right)
+
+
+def minus(left: FieldSet, right: FieldSet) -> FieldSet:
+    """What is in the left set only."""
+    result = dict(left)
+    for key, fields in right.items():
+        if key in result and key != SELF:
+            rest = _without(result[key], fields)
+            if rest is None:
+                del result[key]
+            else:
+                result[key] = rest
+    return result
+
+
+def _without(left: FieldSet, right: FieldSet) -> FieldSet | None:
+    """One place's subtree without another; None when nothing is left of it."""
+    own = has_self(left) and not has_self(right)
+    rest = minus({key: value for key, value in left.items() if key != SELF}, right)
+    if own:
+        return {SELF: {}, **rest} if rest else {}
+    return rest or None
+
+
+def has_self(fields: FieldSet) -> bool:
+    return not fields or SELF in fields
+
+
+def present(fields: FieldSet, value: Any, node: Node | None) -> FieldSet:
+    """The part of a set whose places exist in a value."""
+    result: FieldSet = {}
+    for key, inner in fields.items():
+        if key == SELF:
+            result[key] = inner
+            continue
+        item, child = _step(value, key, node)
+        if item is ABSENT:
+            continue
+        kept = present(inner, item, child)
+        if kept or has_self(inner):
+            result[key] = kept
+    return result
+
+
 def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
-    """Every owned place."""
+    """Every place in a set."""
     for key, inner in fields.items():
         if key == SELF:
             yield prefix
@@ -91,47 +160,24 @@ def paths(fields: FieldSet, prefix: Path = ()) -> Iterator[Path]:
             yield from paths(inner, (*prefix, key))
 
 
-def from_paths(owned: set[Path]) -> FieldSet:
-    result: FieldSet = {}
-    for path in sorted(owned):
-        place = result
-        for key in path:
-            place = place.setdefault(key, {})
-    for path in owned:
-        place = result
-        for key in path:
-            place = place[key]
-        if place:
-            place[SELF] = {}
-    return result
-
-
-_ABSENT: Any = object()
-
-
-def value_at(obj: Any, path: Path, node: Node | None) -> Any:
-    """The value at a place, or `_ABSENT`. Compare with `is_absent`."""
-    value = obj
-    for key in path:
-        value, node = _step(value, key, node)
-        if value is _ABSENT:
-            return _ABSENT
-    return value
-
-
-def is_absent(value: Any) -> bool:
-    return value is _ABSENT
+def common(left: FieldSet, right: FieldSet, prefix: Path = ()) -> Iterator[Path]:
+    """The places that are in both sets."""
+    for key in left.keys() & right.keys() - {SELF}:
+        mine, theirs = left[key], right[key]
+        if has_self(mine) and has_self(theirs):
+            yield (*prefix, key)
+        yield from common(mine, theirs, (*prefix, key))
 
 
 def _step(value: Any, key: str, node: Node | None) -> tuple[Any, Node | None]:
     if key.startswith("f:"):
         name = key[2:]
         if not isinstance(value, dict) or name not in value:
-            return _ABSENT, None
+            return ABSENT, None
         return value[name], node.child(name) if node else None
     if not isinstance(value, list) or node is None:
-        return _ABSENT, None
-    found = next((item for item in value if item_key(item, node) == key), _ABSENT)
+        return ABSENT, None
+    found = next((item for item in value if item_key(item, node) == key), ABSENT)
     return found, node.items
 
 
@@ -139,7 +185,7 @@ def remove_at(obj: Any, path: Path, node: Node | None) -> None:
     """Removes a place, when it is there."""
     for key in path[:-1]:
         obj, node = _step(obj, key, node)
-        if obj is _ABSENT:
+        if obj is ABSENT:
             return
     last = path[-1]
     if last.startswith("f:") and isinstance(obj, dict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
 from typing import Any
 
 from virt_local.apiserver import errors
@@ -11,8 +12,15 @@ _MAX_OPERATIONS = 10_000
 _MISSING: Any = object()
 
 
-def _rejected(message: str) -> errors.ApiError:
-    return errors.ApiError(422, "Invalid", f"the server rejected our request due to an error in our request: {message}")
+def _rejected(why: str) -> errors.ApiError:
+    """Clients are told no more than that; why is for the log and for whoever reads the code's tests."""
+    text = "the server rejected our request due to an error in our request"
+    return Rejected(422, "Invalid", text, bare=True, why=why)
+
+
+@dataclass
+class Rejected(errors.ApiError):
+    why: str = ""
 
 
 def apply_json_patch(document: Any, operations: Any) -> Any:
@@ -29,7 +37,7 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
 
 def _apply(document: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
-        raise errors.bad_request("an operation of a JSON patch needs op and path")
+        raise _rejected("an operation of a JSON patch needs op and path")
     op, path = operation.get("op"), operation["path"]
     if op in ("add", "replace", "test") and "value" not in operation:
         raise _rejected(f"{op} operation on {path} has no value")
@@ -45,7 +53,7 @@ def _apply(document: Any, operation: Any) -> Any:
         source = str(operation.get("from", ""))
         value = copy.deepcopy(_get(document, source))
         return _add(_remove(document, source) if op == "move" else document, path, value)
-    raise errors.bad_request(f"unknown JSON patch operation: {op!r}")
+    raise _rejected(f"unknown JSON patch operation: {op!r}")
 
 
 def _tokens(path: str) -> list[str]:
@@ -114,9 +122,12 @@ def _add(document: Any, path: str, value: Any) -> Any:
 def _replace(document: Any, path: str, value: Any) -> Any:
     if path == "":
         return value
-    _get(document, path)
     parent, token = _parent(document, path)
-    parent[int(token) if isinstance(parent, list) else token] = value
+    if isinstance(parent, list):
+        _get(document, path)
+        parent[int(token)] = value
+    else:
+        parent[token] = value  # A field that is not there is added, as by the library that Kubernetes uses.
     return document
 
 

@@ -31,7 +31,7 @@ def _merge_map(document: Object, patch: Object, node: Node | None) -> Object:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise errors.bad_request(f"unknown strategic merge patch directive {_PATCH}: {directive!r}")
+        raise errors.storage(f"Unknown patch type found: {directive}")
     result = dict(document)
     if isinstance(patch.get(_RETAIN), list):
         result = {key: value for key, value in result.items() if key in patch[_RETAIN]}
@@ -64,7 +64,7 @@ def _merge_list(current: list[Any], patch: list[Any], node: Node) -> list[Any]:
     if any(isinstance(item, dict) and item.get(_PATCH) == "replace" for item in patch):
         return [_plain(item) for item in patch if not (isinstance(item, dict) and set(item) == {_PATCH})]
     if node.merge_key == "*":
-        return current + [item for item in patch if item not in current]
+        return patch + [item for item in current if item not in patch]
     result = list(current)
     for item in patch:
         _merge_item(result, item, node)
@@ -74,7 +74,7 @@ def _merge_list(current: list[Any], patch: list[Any], node: Node) -> list[Any]:
 def _merge_item(result: list[Any], item: Any, node: Node) -> None:
     key = node.merge_key
     if not isinstance(item, dict) or key not in item:
-        raise errors.bad_request(f"a list item of the patch has no merge key {key!r}")
+        raise errors.storage(f"map: {item} does not contain declared merge key: {key}")
     index = next((i for i, old in enumerate(result) if isinstance(old, dict) and old.get(key) == item[key]), None)
     if item.get(_PATCH) == "delete":
         if index is not None:

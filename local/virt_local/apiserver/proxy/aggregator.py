@@ -98,7 +98,7 @@ class Aggregator:
         try:
             endpoint = self.resolver.resolve(ref["namespace"], ref["name"], int(ref.get("port") or 443))
         except NoEndpoint as err:
-            raise errors.unavailable("service unavailable") from err
+            raise errors.Unreachable("service unavailable") from err
         return endpoint, self._context(spec)
 
     def question(self) -> CIMultiDict[str]:

@@ -14,6 +14,8 @@ import msgspec
 from virt_core.runtime.logs import get_logger
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import Object
+from virt_local.apiserver.kinds import Kind
+from virt_local.apiserver.patches.ownership import track_update
 from virt_local.apiserver.proxy.aggregator import RESOURCE, Aggregator
 from virt_local.apiserver.security.endpoints import NoEndpoint
 from virt_local.apiserver.storage.record import Record
@@ -42,7 +44,8 @@ class _Schedule:
 class Availability:
     """One task that asks each service now and then: soon after a failure or a change, rarely when all is well."""
 
-    def __init__(self, aggregator: Aggregator, store: Writes) -> None:
+    def __init__(self, aggregator: Aggregator, store: Writes, kind: Kind | None = None) -> None:
+        self._kind = kind  # of APIServices, for whose status we are then named as the owner
         self._aggregator = aggregator
         self._store = store
         self._schedules: dict[str, _Schedule] = {}
@@ -91,6 +94,8 @@ class Availability:
             raise _Unavailable(err.reason, str(err)) from err
         except errors.ApiError as err:
             raise _Unavailable("FailedDiscoveryCheck", err.message) from err
+        except errors.Unreachable as err:
+            raise _Unavailable("FailedDiscoveryCheck", str(err)) from err
         url = f"{endpoint.base}/apis/{spec['group']}/{spec['version']}"
         try:
             async with (
@@ -125,6 +130,8 @@ class Availability:
         }
         rest = [each for each in conditions if each.get("type") != "Available"]
         obj["status"] = {**(obj.get("status") or {}), "conditions": [*rest, entry]}
+        if self._kind is not None:
+            track_update(record.object(), obj, self._kind.node, manager="kube-apiserver", subresource="status")
         try:
             await self._store.put(RESOURCE, obj, expect=record.revision)
         except Exception as err:

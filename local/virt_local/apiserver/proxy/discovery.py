@@ -8,24 +8,20 @@ from virt_local.apiserver.hooks import Object
 def group_discovery(group: str, versions: dict[str, Object]) -> Object:
     """One entry for a group; `versions` maps each version, best first, to its APIResourceList."""
     entries = [
-        {"version": version, "resources": _resources(group, version, listed), "freshness": "Current"}
+        {"version": version, "resources": _resources(listed), "freshness": "Current"}
         for version, listed in versions.items()
     ]
-    return {"metadata": {"name": group, "creationTimestamp": None}, "versions": entries}
+    return {"metadata": {"name": group}, "versions": entries}
 
 
-def _resources(group: str, version: str, listed: Object) -> list[Object]:
+def _resources(listed: Object) -> list[Object]:
     found: dict[str, Object] = {}
     for entry in listed.get("resources") or ():
         name, _, subresource = entry["name"].partition("/")
         scope = "Namespaced" if entry.get("namespaced") else "Cluster"
         # A subresource may come without the resource that it belongs to.
         parent = found.setdefault(name, {"resource": name, "responseKind": _no_kind(), "scope": scope, "verbs": []})
-        kind = {
-            "group": entry.get("group") or group,
-            "version": entry.get("version") or version,
-            "kind": entry.get("kind", ""),
-        }
+        kind = {"group": entry.get("group", ""), "version": entry.get("version", ""), "kind": entry.get("kind", "")}
         if subresource:
             known = {"subresource": subresource, "responseKind": kind, "verbs": entry.get("verbs") or []}
             parent.setdefault("subresources", []).append(known)

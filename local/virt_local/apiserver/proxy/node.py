@@ -58,8 +58,10 @@ class NodeProxy:
             self._session = None
 
     async def handle(self, request: web.Request, user: User, pod: Object, subresource: str) -> web.StreamResponse:  # noqa: ARG002
-        address, port = self._address(pod)
         path = agent_path(pod, subresource, list(request.query.items()))
+        if subresource == "log" and not pod["spec"].get("nodeName"):
+            return web.Response(status=204)  # Nothing ran yet, so nothing was written.
+        address, port = self._address(pod)
         if is_upgrade(request):
             target = Target(address, port, address, self._tls, path)
             return await pass_through(request, target, forwarded(request.headers, upgrade=True))

@@ -58,14 +58,14 @@ def _node_of(code: str, place: str) -> Node:
     """Null stands for "not set" everywhere in built-in types."""
     if code.startswith("[]"):
         merge = LISTS.get(place)
-        node = Node(ARRAY, items=_node_of(code[2:], ""), nullable=True)
+        node = Node(ARRAY, items=_node_of(code[2:], ""), nullable=True, typed=True)
         if merge is not None:
             node.merge_key, node.list_type, node.list_keys = merge
         return node
     if code.startswith("{}"):
         return Node(OBJECT, values=_node_of(code[2:], ""), nullable=True, atomic=place in ATOMIC_FIELDS)
     if code == "any":
-        return Node(preserve=True, nullable=True)
+        return Node(preserve=True, nullable=True, atomic=True)
     if code == "quantity":
         return Node(quantity=True, nullable=True)
     if code == "intstr":

@@ -8,6 +8,24 @@ from typing import Any
 from virt_local.apiserver.schema.node import MISSING, Node
 
 
+def drop_nulls(value: Any, node: Node) -> None:
+    """A null where none may be, and no default stands for it, is as if it were not there."""
+    if isinstance(value, list):
+        for item in value if node.items is not None else ():
+            drop_nulls(item, node.items or node)
+        return
+    if not isinstance(value, dict):
+        return
+    for name in list(value):
+        child = node.child(name)
+        if child is None:
+            continue
+        if value[name] is None and not child.nullable and child.default is MISSING and child.type:
+            del value[name]
+        else:
+            drop_nulls(value[name], child)
+
+
 def apply_defaults(value: Any, node: Node) -> None:
     """Adds defaults in place, also to nulls of fields that may not be null (as Kubernetes does)."""
     if not node.has_defaults:

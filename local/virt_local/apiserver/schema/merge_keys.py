@@ -86,6 +86,7 @@ ATOMIC_TYPES = frozenset(
         "V1NodeSelectorTerm",
         "V1TypedLocalObjectReference",
         "V1RoleRef",
+        "V1OwnerReference",
     }
 )
 ATOMIC_FIELDS = frozenset({"V1PodSpec.nodeSelector", "V1ServiceSpec.selector"})

@@ -39,6 +39,10 @@ class Node:
     atomic: bool = False  # x-kubernetes-map-type: atomic
     merge_key: str = ""  # strategic merge: the key of a merged list, or "*" for a merged set
     has_defaults: bool = False
+    rules: tuple[Schema, ...] = ()  # x-kubernetes-validations
+    has_rules: bool = False  # here or anywhere below
+    typed: bool = False  # of a built-in type, which the server reads into a struct
+    kept_empty: bool = False  # an empty list of a built-in type that is written as such
 
     def child(self, name: str) -> Node | None:
         """The schema of one field, or None when it is unknown here."""
@@ -77,7 +81,14 @@ def compile_schema(schema: Schema) -> Node:
     _compile_checks(node, schema)
     _compile_merging(node, schema)
     node.has_defaults = _any_defaults(node)
+    node.rules = tuple(schema.get("x-kubernetes-validations") or ())
+    node.has_rules = bool(node.rules) or any(child.has_rules for child in _children(node))
     return node
+
+
+def _children(node: Node) -> list[Node]:
+    children = [*(node.properties or {}).values(), node.values, node.items]
+    return [child for child in children if child is not None]
 
 
 def _compile_children(node: Node, schema: Schema) -> None:
@@ -116,5 +127,4 @@ def _compile_merging(node: Node, schema: Schema) -> None:
 def _any_defaults(node: Node) -> bool:
     if node.default is not MISSING:
         return True
-    children = [*(node.properties or {}).values(), node.values, node.items]
-    return any(child.has_defaults for child in children if child is not None)
+    return any(child.has_defaults for child in _children(node))

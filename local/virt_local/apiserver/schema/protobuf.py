@@ -1,7 +1,7 @@
 """Reads the protobuf bodies that typed clients send for built-in kinds (`kubectl create configmap` is one).
 
 The envelope is four magic bytes and a message with the type and the object's own bytes. The field numbers stand in the
-table beside this file, made by hack/generate_protobuf_table.py. Only reading is needed: answers may always be JSON.
+table beside this file, made by hack/generate_protobuf_table.py. protobuf_write.py is the other way.
 """
 
 from __future__ import annotations
@@ -42,14 +42,26 @@ class _Field(NamedTuple):
     inline: bool
 
 
+Messages = dict[str, dict[int, _Field]]
+
+
 @cache
-def _table() -> dict[str, dict[int, _Field]]:
-    text = (resources.files(__package__) / "protobuf_fields.txt").read_text()
-    table: dict[str, dict[int, _Field]] = {}
+def messages() -> Messages:
+    return parse_messages((resources.files(__package__) / "protobuf_fields.txt").read_text())
+
+
+def parse_messages(text: str) -> Messages:
+    """One line is one message: `NAME field=NUMBER:TYPE …`."""
+    table: Messages = {}
     for line in text.splitlines():
         message, *fields = line.split(" ")
         table[message] = dict(_field(field) for field in fields)
     return table
+
+
+def message_name(api_version: str, kind: str) -> str:
+    group, _, version = api_version.rpartition("/")
+    return f"{_GROUPS.get(group, group)}/{version}.{kind}"
 
 
 def _field(text: str) -> tuple[int, _Field]:
@@ -65,9 +77,8 @@ def decode(body: bytes) -> dict[str, Any]:
     envelope = dict(_parts(body[len(MAGIC) :]))
     identity = {number: _text(value) for number, value in _parts(envelope.get(1, b""))}
     api_version, kind = identity.get(1, ""), identity.get(2, "")
-    group, _, version = api_version.rpartition("/")
-    message = "meta/v1.DeleteOptions" if kind == "DeleteOptions" else f"{_GROUPS.get(group, group)}/{version}.{kind}"
-    if message not in _table():
+    message = "meta/v1.DeleteOptions" if kind == "DeleteOptions" else message_name(api_version, kind)
+    if message not in messages():
         raise BadProtobuf(f"{kind} in version {api_version!r} is only read as JSON or YAML here")
     return {"apiVersion": api_version, "kind": kind, **_message(message, envelope.get(2, b""))}
 
@@ -107,7 +118,7 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
 
 
 def _message(name: str, data: bytes) -> dict[str, Any]:
-    fields, result = _table()[name], dict[str, Any]()
+    fields, result = messages()[name], dict[str, Any]()
     for number, raw in _parts(data):
         field = fields.get(number)
         if field is None:

@@ -1,11 +1,11 @@
 """Checks an object against a schema and reports every violation with the path of its field.
 
-CEL rules (x-kubernetes-validations) are not evaluated: whatever they would refuse is stored. The kinds of this project
-have their rules in an admission webhook.
+The words are those of the validator that the real server uses, so that what a user learned on one helps on the other.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from virt_local.apiserver.schema import formats
 from virt_local.apiserver.schema.node import ARRAY, BOOLEAN, INTEGER, NUMBER, OBJECT, STRING, Node
 
 _LIMIT = 50
-_COUNTED = {"Items": "items", "Properties": "fields", "Length": "characters"}
+_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 _TYPES: dict[type, str] = {str: STRING, bool: BOOLEAN, int: INTEGER, float: NUMBER, dict: OBJECT, list: ARRAY}
 
 
@@ -54,7 +54,9 @@ def _value(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
             causes.append(_wrong_type(path, value, node.type))
         return
     if not _type_fits(value, node):
-        causes.append(_wrong_type(path, value, "integer or string" if node.int_or_string else node.type))
+        causes.append(_wrong_type(path, value, "integer,string" if node.int_or_string else node.type))
+        if node.type == INTEGER and isinstance(value, float):
+            causes.append(_half(path))
         return
     if node.checks or node.pattern or node.format:
         _checks(value, node, path, causes)
@@ -69,7 +71,7 @@ def _type_fits(value: Any, node: Node) -> bool:
     if node.int_or_string:
         return actual in (INTEGER, STRING)
     if node.quantity:
-        return actual in (INTEGER, NUMBER, STRING)
+        return actual in (INTEGER, NUMBER) or (isinstance(value, str) and _QUANTITY.fullmatch(value) is not None)
     if node.type in ("", actual):
         return True
     if node.type == NUMBER:
@@ -79,8 +81,17 @@ def _type_fits(value: Any, node: Node) -> bool:
 
 def _wrong_type(path: str, value: Any, wanted: str) -> Cause:
     actual = "null" if value is None else _TYPES[type(value)]
-    text = f"Invalid value: {shown(value)}: must be of type {wanted}, not {actual}"
+    text = f'Invalid value: "{actual}": {path} in body must be of type {wanted}: "{actual}"'
     return Cause(path, text, "FieldValueTypeInvalid")
+
+
+def _half(path: str) -> Cause:
+    """What the real validator adds for a number that is no integer."""
+    return _nowhere(f"Checked value must be of type integer (default format) in {path}")
+
+
+def _nowhere(text: str) -> Cause:
+    return Cause("<nil>", f'Invalid value: "": {text}')
 
 
 def _object(value: dict[str, Any], node: Node, path: str, causes: list[Cause]) -> None:
@@ -99,7 +110,7 @@ def _array(value: list[Any], node: Node, path: str, causes: list[Cause]) -> None
         return
     for index, item in enumerate(value):
         _value(item, node.items, f"{path}[{index}]", causes)
-    if node.list_type in ("map", "set"):
+    if node.list_type in ("map", "set") and not node.typed:
         _unique(value, node, path, causes)
 
 
@@ -126,50 +137,65 @@ def _checks(value: Any, node: Node, path: str, causes: list[Cause]) -> None:
     elif isinstance(value, list):
         _count(value, checks, path, "Items", causes)
         if checks.get("uniqueItems") and len({msgspec.json.encode(item) for item in value}) != len(value):
-            causes.append(bad_value(path, value, "must not contain an item twice"))
+            causes.append(bad_value(path, value, f"{path} in body shouldn't contain duplicates"))
     elif isinstance(value, dict):
         _count(value, checks, path, "Properties", causes)
     _combinations(value, checks, path, causes)
 
 
 def _text(value: str, node: Node, path: str, causes: list[Cause]) -> None:
-    _count(value, node.checks, path, "Length", causes)
+    low, high = node.checks.get("minLength"), node.checks.get("maxLength")
+    if low is not None and len(value) < low:
+        causes.append(bad_value(path, value, f"{path} in body should be at least {low} chars long"))
+    if high is not None and len(value) > high:
+        causes.append(Cause(path, f"Too long: may not be more than {high} bytes", "FieldValueTooLong"))
     if node.pattern is not None and not node.pattern.search(value):
-        causes.append(bad_value(path, value, f"must match '{node.pattern.pattern}'"))
+        causes.append(bad_value(path, value, f"{path} in body should match '{node.pattern.pattern}'"))
     if node.format and not formats.fits(value, node.format):
-        causes.append(bad_value(path, value, f"must be of format {node.format}"))
+        text = f"Invalid value: {shown(value)}: {path} in body must be of type {node.format}: {shown(value)}"
+        causes.append(Cause(path, text, "FieldValueTypeInvalid"))
 
 
 def _count(value: Any, checks: dict[str, Any], path: str, what: str, causes: list[Cause]) -> None:
-    word = _COUNTED[what]
     low, high = checks.get(f"min{what}"), checks.get(f"max{what}")
     if low is not None and len(value) < low:
-        causes.append(bad_value(path, value, f"must have at least {low} {word}"))
+        causes.append(bad_value(path, len(value), f"{path} in body should have at least {low} {what.lower()}"))
     if high is not None and len(value) > high:
-        causes.append(Cause(path, f"Too long: must have at most {high} {word}", "FieldValueTooLong"))
+        causes.append(Cause(path, f"Too many: {len(value)}: must have at most {high} items", "FieldValueTooMany"))
 
 
 def _bounds(value: float, checks: dict[str, Any], path: str, causes: list[Cause]) -> None:
     low, high, step = checks.get("minimum"), checks.get("maximum"), checks.get("multipleOf")
+    if step and value % step:
+        causes.append(bad_value(path, value, f"{path} in body should be a multiple of {step}"))
     if low is not None and (value < low or (value == low and checks.get("exclusiveMinimum"))):
         word = "greater than" if checks.get("exclusiveMinimum") else "greater than or equal to"
-        causes.append(bad_value(path, value, f"must be {word} {low}"))
+        causes.append(bad_value(path, value, f"{path} in body should be {word} {low}"))
     if high is not None and (value > high or (value == high and checks.get("exclusiveMaximum"))):
         word = "less than" if checks.get("exclusiveMaximum") else "less than or equal to"
-        causes.append(bad_value(path, value, f"must be {word} {high}"))
-    if step and value % step:
-        causes.append(bad_value(path, value, f"must be a multiple of {step}"))
+        causes.append(bad_value(path, value, f"{path} in body should be {word} {high}"))
 
 
 def _combinations(value: Any, checks: dict[str, Any], path: str, causes: list[Cause]) -> None:
     for part in checks.get("allOf", ()):
         _value(value, part, path, causes)
     if "anyOf" in checks and not any(_passes(value, part, path) for part in checks["anyOf"]):
-        causes.append(bad_value(path, value, "must validate at least one schema (anyOf)"))
-    if "oneOf" in checks and sum(_passes(value, part, path) for part in checks["oneOf"]) != 1:
-        causes.append(bad_value(path, value, "must validate one and only one schema (oneOf)"))
+        causes.append(_nowhere(f'"{path}" must validate at least one schema (anyOf)'))
+        _value(value, checks["anyOf"][0], path, causes)
+    if "oneOf" in checks:
+        _one_of(value, checks["oneOf"], path, causes)
     if "not" in checks and _passes(value, checks["not"], path):
-        causes.append(bad_value(path, value, "must not validate the schema (not)"))
+        causes.append(_nowhere(f'"{path}" must not validate the schema (not)'))
+
+
+def _one_of(value: Any, parts: list[Node], path: str, causes: list[Cause]) -> None:
+    valid = sum(_passes(value, part, path) for part in parts)
+    text = f'"{path}" must validate one and only one schema (oneOf).'
+    if valid > 1:
+        causes.append(_nowhere(f"{text} Found {valid} valid alternatives"))
+    elif not valid:
+        causes.append(_nowhere(f"{text} Found none valid"))
+        _value(value, parts[0], path, causes)
 
 
 def _passes(value: Any, node: Node, path: str) -> bool:

@@ -7,9 +7,9 @@ from virt_local.apiserver.security import pod_security
 from virt_local.apiserver.security.escalation import check_rbac_write
 from virt_local.apiserver.security.node_authorizer import restrict_node
 from virt_local.apiserver.security.objects import Source
-from virt_local.apiserver.security.pod_admission import complete_pod
+from virt_local.apiserver.security.pod_admission import complete_pod, complete_update
 from virt_local.apiserver.security.rbac import RbacIndex
-from virt_local.apiserver.security.webhooks.dispatch import Webhooks, check_configuration
+from virt_local.apiserver.security.webhooks.dispatch import Webhooks
 
 
 class Admission:
@@ -23,12 +23,13 @@ class Admission:
     async def mutate(self, request: AdmissionRequest) -> None:
         if _creates_pod(request):
             complete_pod(self._source, request)
+        elif (request.operation, request.group, request.resource, request.subresource) == ("UPDATE", "", "pods", ""):
+            complete_update(request)
         await self._webhooks.mutate(request)
 
     async def validate(self, request: AdmissionRequest) -> None:
         restrict_node(self._source, request)
         check_rbac_write(self._index, request)
-        check_configuration(request)
         if _creates_pod(request):
             self._pod_security(request)
         await self._webhooks.validate(request)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import csv
+import hashlib
 import hmac
 import ssl
 import time
@@ -20,17 +21,16 @@ from aiohttp import web
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
-from virt_local.apiserver.hooks import ANONYMOUS, Object, User
+from virt_local.apiserver.hooks import ANONYMOUS, Object, Reviewed, User
 from virt_local.apiserver.security.impersonation import Impersonator
 from virt_local.apiserver.security.objects import Source
-from virt_local.apiserver.security.tokens import BoundObject, Claims, InvalidToken, Signer
+from virt_local.apiserver.security.tokens import BoundObject, Claims, InvalidToken, Signer, WrongAudience
 
-#: What anybody may ask, for load balancers and the like.
-OPEN_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version"))
 AUTHENTICATED = "system:authenticated"
 _PREFIX = "authentication.kubernetes.io"
 _WEBSOCKET_BEARER = "base64url.bearer.authorization.k8s.io."
 _CACHE_LIMIT = 1024
+_INVALID = "invalid bearer token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +62,30 @@ class Authenticator:
         self._verified: dict[str, Claims] = {}
 
     async def authenticate(self, request: web.Request) -> User | None:
-        user = self._by_certificate(request) or self._by_bearer(request)
+        """Nobody in particular may ask too, for what RBAC gives to everybody. A credential that is bad is refused."""
+        certificate, token = _peer(request), bearer_token(request)
+        user = self._by_certificate(certificate) if certificate else self._by_bearer(token)
         if user is None:
-            return ANONYMOUS if request.path in OPEN_PATHS else None
+            return None
         return await self._impersonator.apply(request, user)
 
-    async def review_token(self, token: str, audiences: Sequence[str]) -> tuple[User | None, str]:
+    async def review_token(self, token: str, audiences: Sequence[str]) -> Reviewed:
+        wanted = tuple(audiences) or (self.issuer,)
         try:
-            return self._by_token(token, audiences or (self.issuer,)), ""
-        except InvalidToken as err:
-            return None, str(err)
+            return Reviewed(self._by_token(token, wanted), self._audiences(token, wanted))
+        except WrongAudience as err:
+            return Reviewed(None, error=f"[{_INVALID}, {err}]")
+        except InvalidToken:
+            return Reviewed(None, error=_INVALID)
+
+    def _audiences(self, token: str, wanted: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the asked ones that the token is meant for. A static token is meant for all."""
+        known = self._verified.get(token)
+        return wanted if known is None else tuple(audience for audience in wanted if audience in known.audiences)
 
     # Certificates.
 
-    def _by_certificate(self, request: web.Request) -> User | None:
-        transport = request.transport
-        tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport else None
-        der = tls.getpeercert(binary_form=True) if tls else None
-        if not der:
-            return None
+    def _by_certificate(self, der: bytes) -> User | None:
         found = self._certified.get(der)
         if found is None:
             found = _read_certificate(der)
@@ -92,10 +97,9 @@ class Authenticator:
 
     # Tokens.
 
-    def _by_bearer(self, request: web.Request) -> User | None:
-        token = bearer_token(request)
+    def _by_bearer(self, token: str) -> User | None:
         if not token:
-            return None
+            return ANONYMOUS
         try:
             return self._by_token(token, (self.issuer,))
         except InvalidToken:
@@ -140,6 +144,13 @@ class Authenticator:
         return {"metadata": {"uid": record.uid}}
 
 
+def _peer(request: web.Request) -> bytes | None:
+    """The client's certificate, which the handshake has checked."""
+    transport = request.transport
+    tls: ssl.SSLObject | None = transport.get_extra_info("ssl_object") if transport else None
+    return tls.getpeercert(binary_form=True) if tls else None
+
+
 def _extra(kind: str, ref: BoundObject) -> dict[str, tuple[str, ...]]:
     fields: dict[str, tuple[str, ...]] = {f"{_PREFIX}/{kind}-name": (ref.name,)}
     if ref.uid:
@@ -173,7 +184,8 @@ def _read_certificate(der: bytes) -> _Certified:
     groups = [str(part.value) for part in certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)]
     if not names:
         return _Certified(User("system:anonymous", ("system:unauthenticated",)), 0)
-    user = User(names[-1], (*groups, AUTHENTICATED))
+    shown = f"X509SHA256={hashlib.sha256(der).hexdigest()}"
+    user = User(names[-1], (*groups, AUTHENTICATED), extra={f"{_PREFIX}/credential-id": (shown,)})
     return _Certified(user, certificate.not_valid_after_utc.timestamp())
 
 

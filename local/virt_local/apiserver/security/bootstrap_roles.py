@@ -13,6 +13,7 @@ _WRITE = ["create", "update", "patch", "delete", "deletecollection"]
 _LABEL = "kubernetes.io/bootstrapping"
 
 _VIEWED = ["pods", "pods/log", "pods/status", "services", "endpoints", "configmaps", "events", "serviceaccounts"]
+_VIEWED += ["limitranges", "resourcequotas", "resourcequotas/status"]
 _VIEWED += ["persistentvolumeclaims", "persistentvolumeclaims/status", "namespaces", "namespaces/status"]
 _EDITED = ["pods", "services", "endpoints", "configmaps", "secrets", "serviceaccounts", "persistentvolumeclaims"]
 _STREAMS = ["pods/exec", "pods/attach", "pods/portforward", "pods/proxy", "services/proxy"]
@@ -75,6 +76,7 @@ def _view() -> list[Object]:
         _rule(_READ, ["apps"], _APPS),
         _rule(_READ, ["policy"], ["poddisruptionbudgets"]),
         _rule(_READ, ["discovery.k8s.io"], ["endpointslices"]),
+        _rule(_READ, ["networking.k8s.io"], ["networkpolicies"]),
         _rule(_READ, ["events.k8s.io"], ["events"]),
     ]
 
@@ -88,6 +90,7 @@ def _edit() -> list[Object]:
         _rule(["impersonate"], [""], ["serviceaccounts"]),
         _rule(_WRITE, ["apps"], _APPS),
         _rule(_WRITE, ["policy"], ["poddisruptionbudgets"]),
+        _rule(_WRITE, ["networking.k8s.io"], ["networkpolicies"]),
     ]
 
 

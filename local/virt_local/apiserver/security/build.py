@@ -12,7 +12,7 @@ from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import Hooks, Object
 from virt_local.apiserver.patches.json_patch import apply_json_patch
 from virt_local.apiserver.process import Options
-from virt_local.apiserver.proxy.aggregator import Aggregator, FrontProxy
+from virt_local.apiserver.proxy.aggregator import RESOURCE, Aggregator, FrontProxy
 from virt_local.apiserver.proxy.availability import Availability
 from virt_local.apiserver.proxy.node import NodeProxy, NodeTls
 from virt_local.apiserver.security.admission import Admission
@@ -92,7 +92,7 @@ def build(server: Server, options: Options) -> SecureHooks:
         node_proxy=nodes,
         token_issuer=TokenIssuer(store, signer, issuer),
         client=client,
-        availability=Availability(aggregator, store),
+        availability=Availability(aggregator, store, server.catalog.stored(RESOURCE)),
         remote=aggregator,
         nodes=nodes,
         collector=Collector(server),
@@ -108,5 +108,5 @@ def _apply_patch(obj: Object, operations: list[Object]) -> Object:
     try:
         patched: Object = apply_json_patch(obj, operations)
     except errors.ApiError as err:
-        raise PatchFailed(err.message) from err
+        raise PatchFailed(getattr(err, "why", "") or err.message) from err
     return patched

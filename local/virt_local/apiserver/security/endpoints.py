@@ -39,7 +39,7 @@ class Resolver:
     def resolve(self, namespace: str, name: str, port: int) -> Endpoint:
         service = self._services.get(namespace, name)
         if service is None:
-            raise NoEndpoint("ServiceNotFound", f'service "{name}" not found in namespace "{namespace}"')
+            raise NoEndpoint("ServiceNotFound", f'service/{name} in "{namespace}" is not present')
         port_name = _port_name(service, port)
         for piece in self._slices.in_namespace(namespace):
             if (piece["metadata"].get("labels") or {}).get(_SERVICE_NAME) == name:

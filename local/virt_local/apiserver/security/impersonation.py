@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 from urllib.parse import unquote
 
 from aiohttp import web
 
 from virt_local.apiserver import errors
+from virt_local.apiserver.attributes import attributes_of, refusal
 from virt_local.apiserver.hooks import Attributes, Decision, User
+from virt_local.apiserver.request import parse_target
 
 _USER, _GROUP, _UID, _EXTRA = "Impersonate-User", "Impersonate-Group", "Impersonate-Uid", "impersonate-extra-"
 _ACCOUNT = "system:serviceaccount:"
@@ -32,18 +35,29 @@ class Impersonator:
         extra = _extras(request)
         if not name:
             if groups or uid or extra:
-                raise errors.bad_request("requested impersonation of groups, uid or extra without impersonating a user")
+                raise errors.bad_request(_nameless(groups, uid, extra))
             return user
         for asked in _questions(name, groups, uid, extra):
-            await self._check(user, asked)
+            decision = await self._authorizer.authorize(user, asked)
+            if not decision.allowed:
+                raise _refusal(user, name, request)
         return User(name, _groups(name, groups), uid, extra)
 
-    async def _check(self, user: User, asked: Attributes) -> None:
-        decision = await self._authorizer.authorize(user, asked)
-        if not decision.allowed:
-            why = f'User "{user.name}" cannot impersonate resource "{asked.resource}" in API group "{asked.group}"'
-            where = f' in the namespace "{asked.namespace}"' if asked.namespace else " at the cluster scope"
-            raise errors.forbidden(asked.resource, asked.group, asked.name, why + where)
+
+def _nameless(groups: tuple[str, ...], uid: str, extra: dict[str, tuple[str, ...]]) -> str:
+    """In the words of the real server, which shows the user it could not make."""
+    listed = "[]string{" + ", ".join(f'"{group}"' for group in groups) + "}" if groups else "[]string(nil)"
+    more = "map[string][]string(nil)" if not extra else f"map[string][]string{sorted(extra)}"
+    shown = f'&user.DefaultInfo{{Name:"", UID:"{uid}", Groups:{listed}, Extra:{more}}}'
+    return f"requested {shown} without impersonating a user name"
+
+
+def _refusal(user: User, name: str, request: web.Request) -> errors.ApiError:
+    """What is refused is the request itself, as somebody else."""
+    target = parse_target(request.method, request.path, request.query)
+    asked = attributes_of(target, request.query)
+    whom = "serviceaccount" if name.startswith(_ACCOUNT) else "user-info"
+    return refusal(user, replace(asked, verb=f"impersonate-on:{whom}:{asked.verb}"))
 
 
 def _questions(name: str, groups: tuple[str, ...], uid: str, extra: dict[str, tuple[str, ...]]) -> Iterator[Attributes]:

@@ -28,7 +28,7 @@ class TokenIssuer:
 
     async def issue(self, service_account: Object, request: Object) -> Object:
         spec = request.get("spec") or {}
-        seconds = self._seconds(spec, service_account)
+        seconds = self._seconds(spec)
         audiences = spec.get("audiences") or [self._issuer]
         metadata = service_account["metadata"]
         bound = self._bound(spec.get("boundObjectRef"), service_account)
@@ -44,18 +44,27 @@ class TokenIssuer:
             "kubernetes.io": {"namespace": metadata["namespace"], "serviceaccount": _ref(service_account), **bound},
         }
         status = {"token": self._signer.sign(claims), "expirationTimestamp": _rfc3339(now + seconds)}
-        answered = {**spec, "audiences": audiences, "expirationSeconds": seconds}
-        return {**request, "spec": answered, "status": status}
+        answered = {"boundObjectRef": None, **spec, "audiences": audiences, "expirationSeconds": seconds}
+        about = {name: metadata[name] for name in ("name", "namespace", "uid")}
+        return {
+            "kind": "TokenRequest",
+            "apiVersion": "authentication.k8s.io/v1",
+            "metadata": {**about, "creationTimestamp": _rfc3339(now)},
+            "spec": answered,
+            "status": status,
+        }
 
-    def _seconds(self, spec: Object, account: Object) -> int:
+    def _seconds(self, spec: Object) -> int:
         seconds = spec.get("expirationSeconds", DEFAULT_SECONDS)
-        if not isinstance(seconds, int) or not MIN_SECONDS <= seconds <= MAX_SECONDS:
-            text = (
-                f"Invalid value: {seconds}: may not specify a duration less than 10 minutes or larger than 2^32 seconds"
-            )
-            cause = errors.Cause("spec.expirationSeconds", text)
-            raise errors.invalid("TokenRequest", "authentication.k8s.io", account["metadata"]["name"], [cause])
-        return seconds
+        why = ""
+        if not isinstance(seconds, int) or seconds < MIN_SECONDS:
+            why = "may not specify a duration less than 10 minutes"
+        elif seconds > MAX_SECONDS:
+            why = "may not specify a duration larger than 2^32 seconds"
+        if why:
+            cause = errors.Cause("spec.expirationSeconds", f"Invalid value: {seconds}: {why}")
+            raise errors.invalid("TokenRequest", "authentication.k8s.io", "", [cause])
+        return int(seconds)
 
     def _bound(self, ref: Object | None, account: Object) -> Object:
         if not ref:
@@ -70,7 +79,7 @@ class TokenIssuer:
             return {"pod": _ref(pod), **self._node_of(pod)}
         if kind == "Node":
             return {"node": _ref(self._existing("nodes", "", name, ref.get("uid", "")))}
-        raise errors.bad_request(f"cannot bind token to object of kind {kind!r}; Pod and Node are supported")
+        raise errors.bad_request(f"cannot bind token to object of type /{ref.get('apiVersion', '')}, Kind={kind}")
 
     def _node_of(self, pod: Object) -> Object:
         record = self._source.get("nodes", "", pod["spec"].get("nodeName") or "")
@@ -81,8 +90,9 @@ class TokenIssuer:
         if record is None:
             raise errors.not_found(resource, "", name)
         if uid and uid != record.uid:
-            why = f"the UID in the bound object reference ({uid}) does not match the UID in record"
-            raise errors.conflict(resource, "", name, why)
+            why = f"the UID in the bound object reference ({uid}) does not match the UID in record. "
+            why += "The object might have been deleted and then recreated"
+            raise errors.conflict({"pods": "Pod", "nodes": "Node"}[resource], "", name, why)
         return record.object()
 
 

@@ -27,6 +27,12 @@ def complete_pod(source: Source, request: AdmissionRequest) -> None:
     _tolerations(spec)
 
 
+def complete_update(request: AdmissionRequest) -> None:
+    """Tolerations that the client's list left out come back."""
+    if request.object is not None:
+        _tolerations(request.object.setdefault("spec", {}))
+
+
 def _service_account(source: Source, request: AdmissionRequest, spec: Object) -> None:
     name = spec.get("serviceAccountName") or spec.get("serviceAccount") or "default"
     record = source.get("serviceaccounts", request.namespace, name)
@@ -82,7 +88,8 @@ def _priority(source: Source, request: AdmissionRequest, spec: Object) -> None:
     chosen = _priority_class(source, request, name) if name else _default_class(source)
     value = int(chosen.get("value", 0))
     if spec.get("priority") not in (None, value):
-        why = "the integer value of priority must not be provided in pod spec; priority admission controller computed "
+        why = f"the integer value of priority ({spec['priority']}) must not be provided in pod spec; "
+        why += "priority admission controller computed "
         why += f"{value} from the given PriorityClass name"
         raise errors.forbidden("pods", "", request.name, why)
     if chosen.get("name"):

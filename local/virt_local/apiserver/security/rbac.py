@@ -86,6 +86,7 @@ class Grant:
     role_kind: str
     role_name: str
     binding: str
+    subject: str
 
 
 class RbacIndex:
@@ -112,7 +113,8 @@ class RbacIndex:
             return Decision(True)
         for rule, grant in self.rules_of(user, asked.namespace):
             if rule.allows(asked):
-                return Decision(True, f'RBAC: allowed by {grant.binding} of {grant.role_kind} "{grant.role_name}"')
+                role = f'{grant.role_kind} "{grant.role_name}"'
+                return Decision(True, f"RBAC: allowed by {grant.binding} of {role} to {grant.subject}")
         return Decision(False)
 
     def rules_of(self, user: User, namespace: str) -> tuple[tuple[Rule, Grant], ...]:
@@ -164,8 +166,8 @@ class RbacIndex:
         self._rules.clear()
         self._grants = {}
         for (namespace, name), binding in self._bindings.items():
-            grant = _grant(namespace, name, binding)
             for subject in binding.get("subjects") or ():
+                grant = _grant(namespace, name, binding, subject)
                 self._grants.setdefault(subject_key(subject, namespace), []).append(grant)
         self._stale = False
 
@@ -183,11 +185,15 @@ def subject_key(subject: Object, binding_namespace: str) -> str:
     return f"g:{name}" if kind == "Group" else f"u:{name}"
 
 
-def _grant(namespace: str, name: str, binding: Object) -> Grant:
+def _grant(namespace: str, name: str, binding: Object, subject: Object) -> Grant:
     ref = binding.get("roleRef") or {}
     kind = "RoleBinding" if namespace else "ClusterRoleBinding"
     where = f"{name}/{namespace}" if namespace else name
-    return Grant(namespace, ref.get("kind", ""), ref.get("name", ""), f'{kind} "{where}"')
+    whom = str(subject.get("name", ""))
+    if subject.get("kind") == "ServiceAccount":
+        whom += f"/{subject.get('namespace') or namespace}"
+    told = f'{subject.get("kind", "")} "{whom}"'
+    return Grant(namespace, ref.get("kind", ""), ref.get("name", ""), f'{kind} "{where}"', told)
 
 
 def _subjects_of(user: User) -> Iterable[str]:

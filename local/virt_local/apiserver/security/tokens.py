@@ -27,6 +27,10 @@ class InvalidToken(Exception):
     """The token is not ours, is not valid now, or is for somebody else."""
 
 
+class WrongAudience(InvalidToken):
+    """The token is good, but not for whoever asks."""
+
+
 @dataclass(frozen=True, slots=True)
 class BoundObject:
     """An object that a token names: when it goes, the token is worth nothing."""
@@ -70,9 +74,8 @@ class Signer:
         if claims.get("iss") != issuer:
             raise InvalidToken("the token has another issuer")
         if not set(audiences) & set(claims.get("aud") or ()):
-            raise InvalidToken(
-                f"token audiences {claims.get('aud')} is invalid for the target audiences {list(audiences)}"
-            )
+            has, wanted = (msgspec.json.encode(list(names)).decode() for names in (claims.get("aud") or (), audiences))
+            raise WrongAudience(f"token audiences {has} is invalid for the target audiences {wanted}")
         return _parse(claims)
 
     def _verified(self, token: str) -> dict[str, Any]:

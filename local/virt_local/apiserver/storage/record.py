@@ -50,7 +50,9 @@ def make_record(resource: str, obj: Object, revision: int, field_paths: FieldPat
     """Stamps the revision into the object and encodes it."""
     metadata = obj["metadata"]
     metadata["resourceVersion"] = str(revision)
-    return _record(resource, obj, revision, _encoder.encode(obj), field_paths)
+    # The kind comes first, as in every answer of Kubernetes, and so that lists can leave it out by cutting.
+    first = {name: obj[name] for name in ("kind", "apiVersion", "metadata") if name in obj}
+    return _record(resource, obj, revision, _encoder.encode(first | obj), field_paths)
 
 
 def load_record(resource: str, raw: bytes, revision: int, field_paths: FieldPaths) -> Record:

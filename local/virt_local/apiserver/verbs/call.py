@@ -29,6 +29,7 @@ class Call:
     content_type: str = "application/json"
     user_agent: str = ""
     warnings: list[str] = field(default_factory=list)
+    strict_errors: list[str] = field(default_factory=list)  # what a strict reader of the body would refuse
     by_server: bool = False  # the server's own write: no webhook is asked
 
     @property
@@ -64,7 +65,7 @@ class Call:
         return errors.conflict(self.kind.plural, self.kind.group, self.name, why)
 
     def invalid(self, name: str, causes: Sequence[errors.Cause]) -> errors.ApiError:
-        return errors.invalid(self.kind.kind, self.kind.group, name, causes)
+        return errors.invalid(self.kind.kind, self.kind.stored_group, name, causes)
 
     async def mutate(self, request: AdmissionRequest) -> None:
         if not self.by_server:

@@ -22,7 +22,9 @@ FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 CRD_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
 _ATTEMPTS = 5
 # Kinds whose deletion answers with the object itself.
-_RETURNED = ("pods", "services", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims")
+_RETURNED = ("services", "serviceaccounts", "persistentvolumes", "persistentvolumeclaims")
+# Kinds that are emptied first: their deletion has no grace, and is no new wish.
+_OWN_WAY = ("namespaces", "customresourcedefinitions.apiextensions.k8s.io")
 _PROTECTED = ("default", "kube-system", "kube-public")
 
 
@@ -52,12 +54,14 @@ async def _delete(call: Call, record: Record, options: Object) -> Answer:
     _check_preconditions(call, record, options)
     obj = call.kind.view(record.object())
     is_dry = dry_run(call.query, options)
-    request = call.admission("DELETE", None, obj, {"kind": "DeleteOptions", "apiVersion": "v1"} | options, is_dry)
+    request = call.admission(
+        "DELETE", None, obj, {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"} | options, is_dry
+    )
     await call.mutate(request)
     await call.validate(request)
     marked = mark_deleted(call.kind, record.object(), options)
     if is_removable(call.kind, marked):
-        return await _remove(call, record, is_dry)
+        return await _remove(call, record, marked, is_dry)
     if marked == record.object() or is_dry:
         return Answer(200, obj=call.kind.view(marked))
     written = await call.server.store.put(call.kind.storage, marked, expect=record.revision)
@@ -65,12 +69,15 @@ async def _delete(call: Call, record: Record, options: Object) -> Answer:
     return Answer(200, record=written)
 
 
-async def _remove(call: Call, record: Record, is_dry: bool) -> Answer:
+async def _remove(call: Call, record: Record, marked: Object, is_dry: bool) -> Answer:
     gone = record
     if not is_dry:
         store = call.server.store
         gone = await store.delete(record.resource, record.namespace, record.name, expect=record.revision)
         call.server.count_write(call.kind, "delete")
+    if call.kind.storage == "pods":
+        marked["metadata"]["resourceVersion"] = str(gone.revision)
+        return Answer(200, obj=marked)
     if call.kind.plural in _RETURNED and not call.kind.custom:
         return Answer(200, record=gone)
     return Answer(200, obj=success(call.kind, gone))
@@ -79,11 +86,15 @@ async def _remove(call: Call, record: Record, is_dry: bool) -> Answer:
 def _check_preconditions(call: Call, record: Record, options: Object) -> None:
     wanted = options.get("preconditions") or {}
     uid, revision = wanted.get("uid"), wanted.get("resourceVersion")
+    why = ""
     if uid and uid != record.uid:
-        raise call.conflict(f"Precondition failed: UID in precondition: {uid}, UID in object meta: {record.uid}")
-    if revision and str(revision) != str(record.revision):
-        why = f"Precondition failed: ResourceVersion in precondition: {revision}, ResourceVersion in object meta: "
-        raise call.conflict(f"{why}{record.revision}")
+        why = f"the UID in the precondition ({uid}) does not match the UID in record ({record.uid}). "
+        why += "The object might have been deleted and then recreated"
+    elif revision and str(revision) != str(record.revision):
+        why = f"the ResourceVersion in the precondition ({revision}) does not match the ResourceVersion in record "
+        why += f"({record.revision}). The object might have been modified"
+    if why:
+        raise errors.conflict(call.kind.kind, call.kind.group, record.name, why)
 
 
 def mark_deleted(kind: Kind, obj: Object, options: Object) -> Object:
@@ -96,9 +107,10 @@ def mark_deleted(kind: Kind, obj: Object, options: Object) -> Object:
     before = metadata.get("deletionGracePeriodSeconds")
     if not metadata.get("deletionTimestamp"):
         metadata["deletionTimestamp"] = later_text(grace) if grace else now_text()
-        metadata["deletionGracePeriodSeconds"] = grace
-        if kind.has_generation and "generation" in metadata:
-            metadata["generation"] += 1
+        if kind.storage not in _OWN_WAY:
+            metadata["deletionGracePeriodSeconds"] = grace
+            if kind.has_generation and "generation" in metadata:
+                metadata["generation"] += 1
     elif before and grace < before:
         metadata["deletionTimestamp"] = later_text(grace) if grace else now_text()
         metadata["deletionGracePeriodSeconds"] = grace

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from virt_local.apiserver import errors
@@ -29,7 +30,7 @@ async def bind(call: Call) -> Answer:
     binding = read_object(call)
     node = (binding.get("target") or {}).get("name")
     if not node:
-        raise call.invalid(call.name, [errors.Cause("target.name", "Required value", "FieldValueRequired")])
+        raise errors.storage("target.name: Required value")
     await _admit(call, binding)
     if dry_run(call.query):
         return _created()
@@ -50,17 +51,21 @@ def _bound(call: Call, record: Record, binding: Object, node: str) -> Object:
     if wanted_uid and wanted_uid != record.uid:
         raise call.conflict(f"Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {record.uid}")
     if pod["metadata"].get("deletionTimestamp"):
-        raise call.conflict(f"pod {call.name} is being deleted, cannot be assigned to a host")
+        raise _unbindable(call, "is being deleted, cannot be assigned to a host")
     if pod["spec"].get("nodeName"):
-        raise call.conflict(f"pod {call.name} is already assigned to node {pod['spec']['nodeName']!r}")
+        raise _unbindable(call, f'is already assigned to node "{pod["spec"]["nodeName"]}"')
     if pod["spec"].get("schedulingGates"):
-        raise call.conflict(f"pod {call.name} has non-empty .spec.schedulingGates")
+        raise _unbindable(call, "has non-empty .spec.schedulingGates")
     pod["spec"]["nodeName"] = node
     notes = (binding.get("metadata") or {}).get("annotations")
     if notes:
         pod["metadata"]["annotations"] = (pod["metadata"].get("annotations") or {}) | notes
     _set_scheduled(pod.setdefault("status", {}))
     return pod
+
+
+def _unbindable(call: Call, why: str) -> errors.ApiError:
+    return errors.conflict("pods/binding", "", call.name, f"pod {call.name} {why}")
 
 
 def _set_scheduled(status: Object) -> None:
@@ -73,7 +78,8 @@ async def _admit(call: Call, obj: Object) -> None:
     options = {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"}
     request = call.admission("CREATE", obj, None, options, dry_run(call.query))
     kinds = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
-    request.group, request.version, request.kind = kinds[call.subresource]
+    group, version, request.kind = kinds[call.subresource]
+    request.kind_in = (group, version)
     await call.mutate(request)
     await call.validate(request)
 
@@ -81,14 +87,26 @@ async def _admit(call: Call, obj: Object) -> None:
 async def evict(call: Call) -> Answer:
     """A delete that asks the Pod's disruption budget first."""
     eviction = read_object(call)
+    _complete(call, eviction)
     options = eviction.get("deleteOptions") or {}
+    if (eviction.get("metadata") or {}).get("name") not in (None, "", call.name):
+        raise errors.bad_request("name in URL does not match name in Eviction object")
     await _admit(call, eviction)
     record = call.record()
     is_dry = dry_run(call.query, options)
     if not _is_free(record.object()):
         await _take_disruption(call, record, is_dry)
-    await delete_object(call, options | ({"dryRun": ["All"]} if is_dry else {}))
+    # The eviction was admitted; the deletion that follows is ours.
+    deletion = replace(call, target=replace(call.target, subresource="", verb="delete"), by_server=True)
+    await delete_object(deletion, options | ({"dryRun": ["All"]} if is_dry else {}))
     return _created()
+
+
+def _complete(call: Call, eviction: Object) -> None:
+    eviction.setdefault("apiVersion", "policy/v1")
+    eviction.setdefault("kind", "Eviction")
+    metadata = eviction["metadata"] = dict(eviction.get("metadata") or {})
+    metadata.setdefault("namespace", call.namespace)
 
 
 def _is_free(pod: Object) -> bool:
@@ -125,13 +143,19 @@ def _decremented(call: Call, record: Record, pod_name: str) -> Object:
     status = budget.setdefault("status", {})
     current = status.get("observedGeneration", 0) >= budget["metadata"].get("generation", 0)
     allowed = status.get("disruptionsAllowed", 0)
-    if not current or allowed < 1:
-        text = f"The disruption budget {record.name} does not allow evicting pods currently"
-        cause = errors.Cause("", text, "DisruptionBudget")
-        raise errors.too_many_requests(
-            "Cannot evict pod as it would violate the pod's disruption budget.", _RETRY_AFTER_S, [cause]
-        )
+    if not current:
+        text = f"The disruption budget {record.name} is still being processed by the server."
+        raise _too_many(text, _RETRY_AFTER_S)
+    if allowed < 1:
+        wanted, there = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+        text = f"The disruption budget {record.name} needs {wanted} healthy pods and has {there} currently"
+        raise _too_many(text, 0)
     status["disruptionsAllowed"] = allowed - 1
     status["disruptedPods"] = (status.get("disruptedPods") or {}) | {pod_name: now_text()}
     call.server.count_write(call.kind, "update")
     return budget
+
+
+def _too_many(why: str, retry_after_s: int) -> errors.ApiError:
+    text = "Cannot evict pod as it would violate the pod's disruption budget."
+    return errors.too_many_requests(text, retry_after_s, [errors.Cause("", why, "DisruptionBudget")])

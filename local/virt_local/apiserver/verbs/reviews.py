@@ -7,6 +7,9 @@ from typing import Any
 
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import Attributes, User
+from virt_local.apiserver.meta import now_text
+from virt_local.apiserver.patches.ownership import track_create
+from virt_local.apiserver.schema.validate import bad_value
 from virt_local.apiserver.verbs.body import check_identity, read_object
 from virt_local.apiserver.verbs.call import Answer, Call
 from virt_local.apiserver.verbs.checks import normalise
@@ -18,18 +21,20 @@ async def review(call: Call) -> Answer:
     obj = read_object(call)
     check_identity(call, obj)
     normalise(call, obj)
+    track_create(call.kind, obj, call.manager)
     await _REVIEWS[call.kind.kind](call, obj)
     return Answer(201, obj=obj)
 
 
 async def _token_review(call: Call, obj: Object) -> None:
     spec = obj.get("spec") or {}
-    audiences = spec.get("audiences") or []
-    user, why = await call.server.hooks.authenticator.review_token(spec.get("token") or "", audiences)
-    if user is None:
-        obj["status"] = {"user": {}, "error": why} if why else {"user": {}}
+    if not spec.get("token"):
+        raise errors.bad_request("token is required for TokenReview in authentication")
+    found = await call.server.hooks.authenticator.review_token(spec["token"], spec.get("audiences") or [])
+    if found.user is None:
+        obj["status"] = {"user": {}, "error": found.error} if found.error else {"user": {}}
         return
-    obj["status"] = {"authenticated": True, "user": _user_info(user), "audiences": audiences}
+    obj["status"] = {"authenticated": True, "user": _user_info(found.user), "audiences": list(found.audiences)}
 
 
 def _user_info(user: User) -> Object:
@@ -39,14 +44,14 @@ def _user_info(user: User) -> Object:
 
 
 async def _self_review(call: Call, obj: Object) -> None:
+    obj["metadata"] = {"creationTimestamp": now_text()}
     obj["status"] = {"userInfo": _user_info(call.user)}
 
 
 async def _access_review(call: Call, obj: Object) -> None:
     spec = obj.get("spec") or {}
     if not spec.get("user") and not spec.get("groups"):
-        why = "at least one of user or group must be specified"
-        raise call.invalid("", [errors.Cause("spec.user", f"Invalid value: {why}")])
+        raise _refused(call, "spec.user", "", "at least one of user or group must be specified")
     extra = {key: tuple(values or ()) for key, values in (spec.get("extra") or {}).items()}
     groups = tuple(spec.get("groups") or ())
     user = User(spec.get("user") or "", groups, spec.get("uid") or "", extra)
@@ -56,8 +61,8 @@ async def _access_review(call: Call, obj: Object) -> None:
 async def _local_access_review(call: Call, obj: Object) -> None:
     attributes = (obj.get("spec") or {}).get("resourceAttributes") or {}
     if attributes.get("namespace") != call.namespace:
-        cause = errors.Cause("spec.resourceAttributes.namespace", "must match metadata.namespace")
-        raise call.invalid("", [cause])
+        place = "spec.resourceAttributes.namespace"
+        raise _refused(call, place, attributes.get("namespace"), "must match metadata.namespace")
     await _access_review(call, obj)
 
 
@@ -68,9 +73,13 @@ async def _self_access_review(call: Call, obj: Object) -> None:
 async def _decide(call: Call, obj: Object, user: User) -> None:
     spec = obj.get("spec") or {}
     about, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
-    if (about is None) == (path is None):
+    if about is None and path is None:
         why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        raise call.invalid("", [errors.Cause("spec", f"Invalid value: {why}")])
+        raise _refused(call, "spec.resourceAttributes", None, why)
+    if about is not None and path is not None:
+        shown = {"Path": path.get("path", ""), "Verb": path.get("verb", "")}
+        why = "cannot be specified in combination with resourceAttributes"
+        raise _refused(call, "spec.nonResourceAttributes", shown, why)
     if about is None:
         path = path or {}
         attributes = Attributes(path.get("verb") or "", path.get("path") or "")
@@ -84,11 +93,17 @@ async def _decide(call: Call, obj: Object, user: User) -> None:
         obj["status"]["reason"] = decision.reason
 
 
+def _refused(call: Call, place: str, value: Any, why: str) -> errors.ApiError:
+    """The real server names the group of these questions, not their kind."""
+    return errors.invalid("", call.kind.group, "", [bad_value(place, value, why)])
+
+
 async def _rules_review(call: Call, obj: Object) -> None:
     namespace = (obj.get("spec") or {}).get("namespace")
     if not namespace:
         raise errors.bad_request("no namespace on request")
     resource_rules, other_rules = await call.server.hooks.authorizer.rules(call.user, namespace)
+    obj["spec"] = {}
     obj["status"] = {"resourceRules": resource_rules, "nonResourceRules": other_rules, "incomplete": False}
 
 

@@ -7,13 +7,15 @@ from typing import Any
 
 from virt_local.apiserver import errors
 from virt_local.apiserver.builtins.strategy import is_removable, keep_unowned
-from virt_local.apiserver.patches.apply import track_update
+from virt_local.apiserver.patches.ownership import track_update
 from virt_local.apiserver.request import dry_run
+from virt_local.apiserver.schema.validate import bad_value
 from virt_local.apiserver.storage.record import Record
 from virt_local.apiserver.storage.store import Mismatch
-from virt_local.apiserver.verbs.body import check_identity, read_object
+from virt_local.apiserver.verbs.body import check_identity, check_kind, check_place, read_object
 from virt_local.apiserver.verbs.call import Answer, Call
-from virt_local.apiserver.verbs.checks import check, normalise
+from virt_local.apiserver.verbs.checks import COMPLETED, check, normalise
+from virt_local.apiserver.verbs.options import check_write
 
 Object = dict[str, Any]
 Change = Callable[[Object], Object]
@@ -23,12 +25,14 @@ _IGNORED = ("metadata", "status", "apiVersion", "kind")
 
 
 async def update(call: Call) -> Answer:
+    check_write("update", call.query)
     body = read_object(call)
     check_identity(call, body)
     conditional = bool(body["metadata"].get("resourceVersion"))
     if call.kind.custom and not conditional:
+        call.record()
         cause = errors.Cause("metadata.resourceVersion", "Invalid value: 0: must be specified for an update")
-        raise call.invalid(call.name, [cause])
+        raise errors.invalid(call.kind.plural, call.kind.group, call.name, [cause])
     return await modify(call, lambda _: body, retry=not conditional, track=True)
 
 
@@ -47,21 +51,33 @@ async def modify(call: Call, change: Change, *, retry: bool, track: bool) -> Ans
 
 
 async def _replace(call: Call, record: Record, old: Object, new: Object, track: bool) -> Answer:
-    check_identity(call, new)
+    _read(call, new)
     _check_preconditions(call, old, new)
-    normalise(call, new)
     keep_unowned(call.kind, new, old, call.subresource)
     is_dry = dry_run(call.query)
-    request = call.admission("UPDATE", new, old, _options(call), is_dry)
-    await call.mutate(request)
-    new = _admitted(call, request.object, old)
     if track:
         track_update(old, new, call.kind.node, manager=call.manager, subresource=call.subresource)
+    request = call.admission("UPDATE", new, old, _options(call), is_dry)
+    await call.mutate(request)
+    if request.object is not new or call.kind.storage in COMPLETED:
+        new = _admitted(call, request.object, old)
     _count_generation(call, new, old)
     check(call, new, old)
     request.object = new
     await call.validate(request)
     return await _store(call, record, old, new, is_dry)
+
+
+def _read(call: Call, new: Object) -> None:
+    """Checks what came in. Of a patch the client sees the document that came out, and why it cannot be read."""
+    try:
+        check_kind(call, new)
+        check_place(call, new)
+        normalise(call, new)
+    except errors.ApiError as error:
+        if error.code != 400 or call.target.verb != "patch" or error.message.startswith("the name"):
+            raise
+        raise errors.bad_patch(new, error.message) from None
 
 
 async def _store(call: Call, record: Record, old: Object, new: Object, is_dry: bool) -> Answer:
@@ -84,6 +100,9 @@ async def _store(call: Call, record: Record, old: Object, new: Object, is_dry: b
 def _check_preconditions(call: Call, old: Object, new: Object) -> None:
     metadata, before = new["metadata"], old["metadata"]
     if metadata.get("uid") and metadata["uid"] != before.get("uid"):
+        if call.target.verb == "patch":
+            cause = bad_value("metadata.uid", metadata["uid"], "field is immutable")
+            raise call.invalid(call.name, [cause, cause])
         why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {before.get('uid')}"
         raise call.conflict(why)
     if metadata.get("resourceVersion") not in (None, "", "0", before["resourceVersion"]):

@@ -10,11 +10,13 @@ from aiohttp import web
 
 from virt_local.apiserver import errors
 from virt_local.apiserver.output.encode import EventEncoder, encode_event
-from virt_local.apiserver.request import integer, is_true
+from virt_local.apiserver.request import integer, is_true, revision
 from virt_local.apiserver.selectors import RecordTest
 from virt_local.apiserver.storage import Change, Expired, Record, Watcher
 from virt_local.apiserver.storage.feed import ADDED, DELETED, Filter
+from virt_local.apiserver.storage.record import make_record
 from virt_local.apiserver.verbs.call import Call
+from virt_local.apiserver.verbs.options import check_list
 from virt_local.apiserver.verbs.read import record_test, select
 
 _BOOKMARK_EVERY_S = 50.0
@@ -33,11 +35,16 @@ def make_filter(test: RecordTest, namespace: str) -> Filter:
         is_now = change.type != DELETED and test(record)
         if is_now:
             return change if was or change.type == ADDED else Change(type=ADDED, record=record, old=old)
-        if was:
-            return change if change.type == DELETED else Change(type=DELETED, record=record, old=old)
+        if old is not None and was:
+            # What leaves the selection is told as it was when it was still in it.
+            return change if change.type == DELETED else Change(type=DELETED, record=_last(old, record), old=old)
         return None
 
     return change_for
+
+
+def _last(old: Record, record: Record) -> Record:
+    return make_record(old.resource, old.object(), record.revision, {})
 
 
 def _too_old(text: str) -> bytes:
@@ -48,9 +55,13 @@ class _Start:
     """Where a watch begins: with the state there is now, or after a revision."""
 
     def __init__(self, call: Call) -> None:
-        asked = integer(call.query, "resourceVersion")
+        try:
+            asked = revision(call.query)
+        except ValueError as error:
+            raise errors.storage(str(error)) from None
         store = call.server.store
-        self.wants_initial = is_true(call.query.get("sendInitialEvents", ""))
+        self.wants_initial = is_true(call.query.get("sendInitialEvents"))
+        self.wants_bookmarks = is_true(call.query.get("allowWatchBookmarks"))
         self.initial: list[Record] = []
         self.after = asked or 0
         if self.wants_initial or not asked:
@@ -60,6 +71,7 @@ class _Start:
 
 async def watch(call: Call, request: web.Request, encoder: EventEncoder) -> web.StreamResponse:
     """Streams until the time is over, the client goes, or the server stops."""
+    check_list(call.query)
     test = record_test(call)
     start = _Start(call)
     response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
@@ -85,7 +97,7 @@ async def _send_initial(response: web.StreamResponse, encoder: EventEncoder, sta
     for first in range(0, len(start.initial), _CHUNK):
         chunk = start.initial[first : first + _CHUNK]
         await response.write(b"".join(encoder(ADDED, record) for record in chunk))
-    if start.wants_initial:
+    if start.wants_initial and start.wants_bookmarks:
         await response.write(encoder.bookmark(start.after, initial_end=True))
 
 
@@ -97,7 +109,7 @@ async def _follow(
     call: Call, request: web.Request, response: web.StreamResponse, encoder: EventEncoder, watcher: Watcher
 ) -> None:
     deadline = time.monotonic() + _timeout_s(call)
-    bookmarks = is_true(call.query.get("allowWatchBookmarks", ""))
+    bookmarks = is_true(call.query.get("allowWatchBookmarks"))
     next_bookmark = time.monotonic() + _BOOKMARK_EVERY_S
     while not watcher.closed and not call.server.stopping.is_set() and _is_open(request):
         now = time.monotonic()

@@ -9,6 +9,7 @@ import msgspec
 from virt_local.apiserver import errors
 from virt_local.apiserver.builtins.strategy import is_removable
 from virt_local.apiserver.hooks import User
+from virt_local.apiserver.patches.ownership import forget_absent
 from virt_local.apiserver.request import Target
 from virt_local.apiserver.storage import Mismatch, Record
 from virt_local.apiserver.verbs.call import Call
@@ -105,6 +106,7 @@ class Hands:
             return
         obj = record.object()
         edit(obj)
+        forget_absent(obj, kind.node)
         if is_removable(kind, obj):
             await store.delete(item.storage, item.namespace, item.name, expect=record.revision)
         else:

@@ -137,7 +137,7 @@ def test_discovery_and_openapi(server: ApiServer) -> None:
     ("method", "path", "code", "reason"),
     [
         ("GET", "/api/v1/namespaces/default/configmaps/none", 404, "NotFound"),
-        ("GET", "/apis/none.io/v1/things", 404, "NotFound"),
+        ("GET", "/api/v1/nothings", 404, "NotFound"),
         ("POST", "/api/v1/namespaces/default/configmaps/x", 405, "MethodNotAllowed"),
         ("GET", "/api/v1/configmaps?labelSelector=a+b", 400, "BadRequest"),
         ("GET", "/api/v1/configmaps?continue=zzz", 400, "BadRequest"),

@@ -14,6 +14,7 @@ from virt_local.apiserver.crds.kinds import kinds_of
 from virt_local.apiserver.discovery.aggregated import discovery_list, wanted_version
 from virt_local.apiserver.discovery.groups import group_list, resource_list
 from virt_local.apiserver.discovery.openapi import OpenApi
+from virt_local.apiserver.output.negotiate import Form, Wanted
 from virt_local.apiserver.output.table import table
 
 from .test_crds import crd
@@ -24,7 +25,7 @@ def test_every_kind_has_columns_and_a_schema() -> None:
         assert kind.node.properties
         if not kind.virtual:
             empty = {"metadata": {"name": "x", "creationTimestamp": "2026-01-01T00:00:00Z"}}
-            row = table(kind, [empty], {}, "None")["rows"][0]
+            row = table(kind, [empty], {}, Wanted(Form.TABLE, include="None"))["rows"][0]
             assert len(row["cells"]) == len(kind.columns) > 1
 
 
@@ -70,7 +71,12 @@ def _catalog() -> Catalog:
 def test_custom_columns() -> None:
     kind = _catalog().find("example.com", "v1", "things")
     assert kind is not None
-    made = table(kind, [{"metadata": {"name": "one"}, "spec": {"size": 3}}, {"metadata": {"name": "two"}}], {}, "None")
+    made = table(
+        kind,
+        [{"metadata": {"name": "one"}, "spec": {"size": 3}}, {"metadata": {"name": "two"}}],
+        {},
+        Wanted(Form.TABLE, include="None"),
+    )
     assert [row["cells"] for row in made["rows"]] == [["one", 3], ["two", None]]
 
 
@@ -79,11 +85,11 @@ def test_discovery_joins_what_other_servers_answer() -> None:
     catalog = _catalog()
     names = [group for group in catalog.groups() if group]
     found = discovery_list(catalog, "v2", names, remote)
-    by_name = {item["metadata"]["name"]: item for item in found["items"]}
+    by_name = {item["metadata"].get("name", ""): item for item in found["items"]}
     assert [v["version"] for v in by_name["example.com"]["versions"]] == ["v1", "v1alpha1"]
     things = by_name["example.com"]["versions"][0]["resources"][0]
     assert (things["resource"], things["shortNames"]) == ("things", ["th"])
-    assert [sub["subresource"] for sub in things["subresources"]] == ["scale", "status"]
+    assert [sub["subresource"] for sub in things["subresources"]] == ["status", "scale"]
     assert "far.io" in by_name
     assert "far.io" in {group["name"] for group in group_list(catalog, remote)["groups"]}
     listed = resource_list(catalog, "", "v1")

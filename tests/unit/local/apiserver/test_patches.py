@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from virt_local.apiserver.errors import ApiError
-from virt_local.apiserver.patches.apply import Applier, apply, track_update
+from virt_local.apiserver.patches.apply import Applier, apply
 from virt_local.apiserver.patches.json_patch import apply_json_patch
 from virt_local.apiserver.patches.merge import apply_merge_patch
+from virt_local.apiserver.patches.ownership import track_update
 from virt_local.apiserver.patches.strategic import apply_strategic_patch
 from virt_local.apiserver.schema.builtin import builtin_node
 
@@ -39,7 +40,7 @@ def test_json_patch(operation: dict[str, Any], expected: Any) -> None:
 @pytest.mark.parametrize(
     "operation",
     [
-        {"op": "replace", "path": "/a/x", "value": 1},
+        {"op": "replace", "path": "/a/b/7", "value": 1},
         {"op": "remove", "path": "/a/x"},
         {"op": "add", "path": "/x/y", "value": 1},
         {"op": "add", "path": "/a/b/7", "value": 1},
@@ -85,7 +86,7 @@ def test_strategic_merge_directives() -> None:
         },
     }
     merged = apply_strategic_patch(document, patch, POD)
-    assert merged["metadata"]["finalizers"] == ["two", "three"]
+    assert merged["metadata"]["finalizers"] == ["three", "two"]
     assert [container["name"] for container in merged["spec"]["containers"]] == ["c", "b"]
     assert merged["spec"]["tolerations"] == [{"key": "y"}]
     replaced = apply_strategic_patch(document, {"spec": {"$patch": "replace", "hostname": "h"}}, POD)
@@ -149,7 +150,7 @@ def test_a_plain_update_takes_over_the_fields_it_changes() -> None:
     assert 'conflict with "kubectl-edit"' in refused.value.message
 
 
-def test_objects_nobody_applied_to_carry_no_owners() -> None:
+def test_objects_whose_owners_were_taken_away_stay_without() -> None:
     old, new = _pod(hostname="h"), _pod(hostname="x")
     track_update(old, new, POD, manager="kubectl")
     assert "managedFields" not in new["metadata"]

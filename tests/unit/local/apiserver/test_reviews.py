@@ -10,7 +10,7 @@ import pytest
 
 from virt_local.apiserver import errors
 from virt_local.apiserver.errors import ApiError
-from virt_local.apiserver.hooks import AdmissionRequest, Attributes, Decision, Object, User
+from virt_local.apiserver.hooks import AdmissionRequest, Attributes, Decision, Object, Reviewed, User
 from virt_local.apiserver.tasks import expire_events
 
 from .conftest import Client, config_map
@@ -26,8 +26,9 @@ class OnlyReaders:
     async def authenticate(self, request: Any) -> User | None:
         return None
 
-    async def review_token(self, token: str, audiences: Sequence[str]) -> tuple[User | None, str]:
-        return (User("ann", ("readers",)), "") if token == "good" else (None, "not a token of ours")
+    async def review_token(self, token: str, audiences: Sequence[str]) -> Reviewed:
+        ann = User("ann", ("readers",))
+        return Reviewed(ann) if token == "good" else Reviewed(None, error="not a token of ours")
 
     async def authorize(self, user: User, attributes: Attributes) -> Decision:
         allowed = "readers" in user.groups and attributes.verb == "get" and attributes.resource == "pods"

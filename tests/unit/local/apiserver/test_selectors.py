@@ -103,6 +103,12 @@ def test_paths(method: str, path: str, expected: tuple[str, ...]) -> None:
     assert found == expected
 
 
+def test_a_right_is_for_the_first_part_of_a_longer_path() -> None:
+    """As Kubernetes has it: virt-api itself asks for the rest."""
+    target = parse_target("GET", "/apis/g.io/v1/namespaces/n/things/t/portforward/22/tcp", {})
+    assert (target.right, target.subresource) == ("portforward", "portforward/22/tcp")
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
@@ -156,12 +162,14 @@ def test_durations(seconds: int, text: str) -> None:
     ],
 )
 def test_accepted_forms(accept: str, form: Form) -> None:
-    assert negotiate(accept) is form
+    assert negotiate(accept).form is form
 
 
-def test_protobuf_alone_is_not_acceptable() -> None:
+def test_protobuf_is_for_clients_that_take_nothing_else() -> None:
+    assert negotiate("application/vnd.kubernetes.protobuf").media == "application/vnd.kubernetes.protobuf"
+    assert negotiate("application/vnd.kubernetes.protobuf,application/json").media == "application/json"
     with pytest.raises(ApiError) as refused:
-        negotiate("application/vnd.kubernetes.protobuf")
+        negotiate("application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io")
     assert refused.value.code == 406
 
 

@@ -13,7 +13,7 @@ from cryptography.x509 import load_pem_x509_certificate
 from framework.stored import FakeSource
 
 from virt_local.apiserver import errors
-from virt_local.apiserver.hooks import Attributes, Decision, User
+from virt_local.apiserver.hooks import ANONYMOUS, Attributes, Decision, User
 from virt_local.apiserver.security.authenticator import Authenticator, read_static_tokens
 from virt_local.apiserver.security.impersonation import Impersonator
 from virt_local.apiserver.security.tokens import Signer
@@ -82,9 +82,10 @@ def authenticate(
 
 
 def test_nobody_is_nobody() -> None:
-    assert authenticate() is None
+    """Without a credential one is anonymous, and RBAC says what that may do; a bad credential is refused at once."""
+    assert authenticate() == ANONYMOUS
+    assert authenticate({"Authorization": "Basic s3cret"}) == ANONYMOUS
     assert authenticate({"Authorization": "Bearer wrong"}) is None
-    assert authenticate({"Authorization": "Basic s3cret"}) is None
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/livez", "/version"])
@@ -96,7 +97,9 @@ def test_health_is_open_to_all(path: str) -> None:
 
 def test_a_certificate_names_user_and_groups(tmp_path: Path) -> None:
     user = authenticate(der=certificate(tmp_path, "system:node:node1", "system:nodes"))
-    assert user == User("system:node:node1", ("system:nodes", "system:authenticated"))
+    assert user is not None
+    assert (user.name, user.groups) == ("system:node:node1", ("system:nodes", "system:authenticated"))
+    assert user.extra["authentication.kubernetes.io/credential-id"][0].startswith("X509SHA256=")
 
 
 def test_an_expired_certificate_on_an_open_connection_is_nobody(tmp_path: Path) -> None:
@@ -105,7 +108,7 @@ def test_an_expired_certificate_on_an_open_connection_is_nobody(tmp_path: Path) 
 
 def test_headers_of_the_client_are_no_identity() -> None:
     """X-Remote-User is what we say to others, never what others say to us."""
-    assert authenticate({"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}) is None
+    assert authenticate({"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}) == ANONYMOUS
 
 
 def test_a_static_token() -> None:

@@ -105,4 +105,4 @@ def test_discovery_of_subresources_without_their_parent() -> None:
     assert resource["resource"] == "vmis"
     assert resource["verbs"] == []
     assert resource["subresources"][0]["subresource"] == "console"
-    assert resource["subresources"][0]["responseKind"] == {"group": "sub.example", "version": "v1", "kind": "VMI"}
+    assert resource["subresources"][0]["responseKind"] == {"group": "", "version": "", "kind": "VMI"}

@@ -15,7 +15,8 @@ from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import AdmissionRequest
 from virt_local.apiserver.patches.json_patch import apply_json_patch
 from virt_local.apiserver.security.webhooks.client import CallFailed
-from virt_local.apiserver.security.webhooks.dispatch import Webhooks, check_configuration
+from virt_local.apiserver.security.webhooks.conditions import check_conditions
+from virt_local.apiserver.security.webhooks.dispatch import Webhooks
 from virt_local.apiserver.security.webhooks.match import Webhook, matching_version
 
 GROUP = "kubevirt.io"
@@ -217,8 +218,36 @@ def test_dry_run_asks_only_webhooks_without_side_effects() -> None:
         asyncio.run(webhooks(client, entry("a.e", sideEffects="Some")).mutate(write(dry_run=True)))
 
 
-def test_match_conditions_are_refused_not_ignored() -> None:
-    obj = {"webhooks": [entry(), entry(matchConditions=[{"name": "x", "expression": "true"}])]}
+@pytest.mark.parametrize(
+    ("expression", "asked"),
+    [
+        ("object.spec.size > 5", 0),
+        ("object.spec.size > 5 || request.operation == 'CREATE'", 1),
+        ("request.userInfo.username == 'nobody'", 0),
+        ("has(object.metadata.labels) && object.metadata.labels.a == 'b'", 1),
+    ],
+)
+def test_match_conditions_decide_whether_a_webhook_is_asked(expression: str, asked: int) -> None:
+    client = FakeClient(w=lambda _: {})
+    hook = entry(matchConditions=[{"name": "x", "expression": expression}])
+    request = write(obj={"metadata": {"name": "a", "labels": {"a": "b"}}, "spec": {"size": 1}})
+    asyncio.run(webhooks(client, validating=(hook,)).validate(request))
+    assert len(client.asked) == asked
+
+
+def test_a_match_condition_that_cannot_be_evaluated_follows_the_failure_policy() -> None:
+    client = FakeClient(w=lambda _: {})
+    broken = {"matchConditions": [{"name": "x", "expression": "object.spec.nowhere > 5"}]}
+    request = write(obj={"metadata": {"name": "a"}, "spec": {}})
     with pytest.raises(errors.ApiError) as caught:
-        check_configuration(admission(group="admissionregistration.k8s.io", obj=obj))
-    assert caught.value.causes[0].field == "webhooks[1].matchConditions"
+        asyncio.run(webhooks(client, validating=(entry(**broken),)).validate(request))
+    assert caught.value.code == 403
+    assert "no such key: nowhere" in caught.value.message
+    asyncio.run(webhooks(client, validating=(entry(failurePolicy="Ignore", **broken),)).validate(request))
+    assert not client.asked
+
+
+def test_expressions_are_checked_when_they_are_written() -> None:
+    bad = [{"name": "x", "expression": text} for text in ("1 +", "'text'", "quantity('1Gi')", "authorizer.path('/')")]
+    assert [cause.field for cause in check_conditions(bad, "c")] == [f"c[{index}].expression" for index in range(4)]
+    assert not check_conditions([{"name": "x", "expression": "request.name.startsWith('a')"}], "c")

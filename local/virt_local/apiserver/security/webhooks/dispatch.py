@@ -10,12 +10,14 @@ from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import AdmissionRequest, Object
 from virt_local.apiserver.security.objects import Kept, Source
 from virt_local.apiserver.security.webhooks.client import CallFailed, WebhookClient
+from virt_local.apiserver.security.webhooks.conditions import ConditionFailed, concerned
 from virt_local.apiserver.security.webhooks.match import EXEMPT_GROUP, Webhook, matching_version
 from virt_local.apiserver.security.webhooks.review import (
     BadAnswer,
     Verdict,
     denial,
     in_version,
+    make_question,
     make_review,
     read_answer,
 )
@@ -72,8 +74,10 @@ class Webhooks:
         try:
             patched = self._apply_patch(seen, verdict.patch)
         except PatchFailed as err:
-            self._failed(webhook, str(err))
-            return False
+            # The webhook did answer: its failurePolicy does not excuse an answer that makes no sense.
+            failure = errors.internal(str(err))
+            failure.causes = [errors.Cause("", str(err), "")]
+            raise failure from None
         if own_version is not None:
             patched = {**patched, "apiVersion": own_version}
         changed = patched != request.object
@@ -85,11 +89,13 @@ class Webhooks:
         version = matching_version(webhook, request, self._namespace_labels(request))
         if not version:
             return None
+        question = make_question(request, version)
+        if not self._concerns(webhook, request, question):
+            return None
         if request.dry_run and not webhook.supports_dry_run:
             raise errors.bad_request(f'admission webhook "{webhook.name}" does not support dry run')
-        uid, body = make_review(request, version)
         try:
-            verdict = read_answer(uid, await self._client.call(webhook, body))
+            verdict = read_answer(question["uid"], await self._client.call(webhook, make_review(question)))
         except (CallFailed, BadAnswer) as err:
             self._failed(webhook, str(err))
             return None
@@ -97,6 +103,15 @@ class Webhooks:
         if not verdict.allowed:
             raise denial(webhook, verdict.status)
         return verdict, version
+
+    def _concerns(self, webhook: Webhook, request: AdmissionRequest, question: Object) -> bool:
+        try:
+            return concerned(webhook.spec.get("matchConditions") or [], question)
+        except ConditionFailed as error:
+            if webhook.ignores_failure:
+                log.warning("a match condition failed and its failurePolicy says Ignore", error=str(error))
+                return False
+            raise errors.forbidden(request.resource, request.group, request.name, str(error)) from None
 
     def _failed(self, webhook: Webhook, why: str) -> None:
         if webhook.ignores_failure:
@@ -121,20 +136,3 @@ def _entries(kept: Kept, *, mutating: bool) -> list[Webhook]:
         for configuration in kept.all()
         for spec in configuration.get("webhooks") or ()
     ]
-
-
-def check_configuration(request: AdmissionRequest) -> None:
-    """Refuses what we would have to ignore: a condition that is not evaluated is a hole in somebody's policy."""
-    if request.group != EXEMPT_GROUP or request.object is None:
-        return
-    causes = [
-        errors.Cause(
-            f"webhooks[{index}].matchConditions",
-            "Forbidden: virt-local does not evaluate matchConditions; use rules and selectors",
-            "FieldValueForbidden",
-        )
-        for index, webhook in enumerate(request.object.get("webhooks") or ())
-        if webhook.get("matchConditions")
-    ]
-    if causes:
-        raise errors.invalid(request.kind, request.group, request.name, causes)

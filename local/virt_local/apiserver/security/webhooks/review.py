@@ -29,23 +29,30 @@ class Verdict:
     warnings: list[str] = field(default_factory=list)
 
 
-def make_review(request: AdmissionRequest, version: str) -> tuple[str, bytes]:
-    """(uid, body). `version` is what the webhook's rule names; the request's own version travels beside it."""
+def make_review(asked: Object) -> bytes:
+    return msgspec.json.encode({"kind": "AdmissionReview", "apiVersion": API_VERSION, "request": asked})
+
+
+def make_question(request: AdmissionRequest, version: str) -> Object:
+    """`version` is what the webhook's rule names; the request's own version travels beside it."""
     uid = str(uuid.uuid4())
     kind = {"group": request.group, "version": version, "kind": request.kind}
+    own = {**kind, "version": request.version}
+    if request.kind_in is not None:
+        kind = own = {"group": request.kind_in[0], "version": request.kind_in[1], "kind": request.kind}
     resource = {"group": request.group, "version": version, "resource": request.resource}
     asked: Object = {
         "uid": uid,
         "kind": kind,
         "resource": resource,
-        "requestKind": {**kind, "version": request.version},
+        "requestKind": own,
         "requestResource": {**resource, "version": request.version},
         "name": request.name,
         "namespace": request.namespace,
         "operation": request.operation,
         "userInfo": _user_info(request),
-        "object": in_version(request.object, request.group, version),
-        "oldObject": in_version(request.old_object, request.group, version),
+        "object": _sent(request, request.object, version),
+        "oldObject": _sent(request, request.old_object, version),
         "dryRun": request.dry_run,
         "options": request.options or None,
     }
@@ -54,7 +61,11 @@ def make_review(request: AdmissionRequest, version: str) -> tuple[str, bytes]:
     for optional in ("name", "namespace"):
         if not asked[optional]:
             del asked[optional]
-    return uid, msgspec.json.encode({"kind": "AdmissionReview", "apiVersion": API_VERSION, "request": asked})
+    return asked
+
+
+def _sent(request: AdmissionRequest, obj: Object | None, version: str) -> Object | None:
+    return obj if request.kind_in is not None else in_version(obj, request.group, version)
 
 
 def in_version(obj: Object | None, group: str, version: str) -> Object | None:
