@@ -115,7 +115,8 @@ def test_virt_api_itself_lets_nobody_in(space: Space) -> None:
     """Straight at its port, with forged headers, without and with a bad token: 401. Only probes are answered."""
     slices = space.engine.get("-n", "virtpod", "endpointslices")["items"]
     found = next(s for s in slices if s["metadata"]["labels"].get("kubernetes.io/service-name") == "virt-api")
-    host, port = found["endpoints"][0]["addresses"][0], found["ports"][0]["port"]
+    host = found["endpoints"][0]["addresses"][0]
+    port = next(each["port"] for each in found["ports"] if each.get("name") != "automation")
     root = f"https://{host}:{port}"
     api = f"{root}/apis/subresources.kubevirt.io/v1"
     forged = {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"}

@@ -213,9 +213,12 @@ def test_a_start_costs_at_most_fifteen_writes(space: Space) -> None:
     make(space, "thrifty", "Always").printable("Running")
     after = writes(space)
     spent = {kind: after[kind] - before.get(kind, 0) for kind in after}
-    events = spent.pop("events", 0)
+    spent.pop("events", None)
     assert sum(spent.values()) <= 15, spent
-    assert events <= 6, events
+    # What scheduler and kubelet tell of the Pod is theirs, as with any Pod.
+    told = space.engine.get("-n", space.namespace, "events")["items"]
+    ours = [event["reason"] for event in told if event["involvedObject"]["kind"] != "Pod"]
+    assert len(ours) <= 4, ours
 
 
 def test_more_sockets_reach_the_running_vmi(space: Space) -> None:
