@@ -50,7 +50,8 @@ def lifetimes(cluster: Cluster, ca: str, leaf: str) -> Iterator[None]:
     """As an administrator changes them; afterwards as it was."""
     changed = ("--reuse-values", "--set", f"certificates.caLifetime={ca}", "--set", f"certificates.leafLifetime={leaf}")
     common = {"env": cluster.environment(), "timeout_s": 300.0}
-    where = ("--namespace", NAMESPACE, "--wait", "--timeout", "4m")
+    # Another test may have patched a Deployment by hand and put it back: Helm asks before it takes such a field over.
+    where = ("--namespace", NAMESPACE, "--wait", "--timeout", "4m", "--force-conflicts")
     helm("upgrade", "virtpod", str(CHART), *changed, *where, **common)  # type: ignore[arg-type]
     try:
         yield
