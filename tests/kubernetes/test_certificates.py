@@ -52,11 +52,18 @@ def lifetimes(cluster: Cluster, ca: str, leaf: str) -> Iterator[None]:
     common = {"env": cluster.environment(), "timeout_s": 300.0}
     # Another test may have patched a Deployment by hand and put it back: Helm asks before it takes such a field over.
     where = ("--namespace", NAMESPACE, "--wait", "--timeout", "4m", "--force-conflicts")
-    helm("upgrade", "virtpod", str(CHART), *changed, *where, **common)  # type: ignore[arg-type]
+    before = deployed(cluster)
     try:
+        helm("upgrade", "virtpod", str(CHART), *changed, *where, **common)  # type: ignore[arg-type]
         yield
     finally:
-        helm("rollback", "virtpod", *where, **common)  # type: ignore[arg-type]
+        helm("rollback", "virtpod", before, *where, **common)  # type: ignore[arg-type]
+
+
+def deployed(cluster: Cluster) -> str:
+    """The revision that is in force. The one before the last may be a failed one."""
+    told = helm("history", "virtpod", "--namespace", NAMESPACE, "-o", "json", env=cluster.environment())
+    return str(max(each["revision"] for each in json.loads(told) if each["status"] == "deployed"))
 
 
 def trusted(cluster: Cluster) -> frozenset[str]:

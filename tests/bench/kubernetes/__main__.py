@@ -25,7 +25,9 @@ def say(text: str) -> None:
 
 
 def floor_image(engine: Kubernetes) -> str:
-    """An image that is on every node for sure: the launcher's own."""
+    """An image that is on every node for sure: the sandbox's, or on somebody else's cluster the launcher's."""
+    if engine.cluster.owned:
+        return starts.PAUSE_IMAGE
     daemon_set = engine.get("-n", "virtpod", "daemonset", "virt-handler")
     return str(daemon_set["spec"]["template"]["spec"]["initContainers"][0]["image"])
 
