@@ -12,7 +12,7 @@ _FLAGS = frozenset({"vmx", "svm"})
 
 
 def kvm_usable(device: str = "/dev/kvm", cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    return _opens(device) and _virtualises(cpuinfo)
+    return _opens(device) and virtualises(cpuinfo)
 
 
 def _opens(device: str) -> bool:
@@ -23,7 +23,7 @@ def _opens(device: str) -> bool:
     return True
 
 
-def _virtualises(cpuinfo: Path) -> bool:
+def virtualises(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
     with open(cpuinfo) as file:
         for line in file:
             if line.startswith("flags"):

@@ -24,6 +24,23 @@ def test_a_link_a_file_and_nothing_are_left_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(os.stat("/dev/null").st_mode) == before
 
 
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make device nodes")
+def test_only_the_containers_own_device_is_hidden(tmp_path: Path) -> None:
+    """Another node of the same device goes; the node's own one, a file and a link stay."""
+    host = tmp_path / "host"
+    own, theirs = tmp_path / "kvm", Path(f"{host}{tmp_path}/kvm")
+    theirs.parent.mkdir(parents=True)
+    for path in (own, theirs):
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    probe_user.hide(str(theirs), "")
+    assert theirs.exists()
+    probe_user.hide(str(own), str(host))
+    assert not own.exists()
+    own.write_text("x")
+    probe_user.hide(str(own), str(host))
+    assert own.exists()
+
+
 def test_who_is_not_root_stays_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 107)
     monkeypatch.setattr(os, "setuid", lambda _uid: pytest.fail("there was nothing to change"))
