@@ -195,3 +195,11 @@ def tar_of(files: dict[str, bytes]) -> bytes:
             info.size = len(content)
             tar.addfile(info, io.BytesIO(content))
     return buffer.getvalue()
+
+
+def test_the_mirror_is_this_machines_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = "http://m.example/debian-security\nhttp://m.example/debian/\nhttp://m.example/debian/\n"
+    assert debian.first_mirror(listed) == "http://m.example"
+    assert debian.first_mirror("http://m.example/ubuntu\n") == ""
+    monkeypatch.setenv("VIRTPOD_DEBIAN_MIRROR", "http://other.example")
+    assert debian.mirror() == "http://other.example"
