@@ -18,7 +18,7 @@ from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.clock import SystemClock
-from virt_core.runtime.health import HealthServer
+from virt_core.runtime.health import Check, HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
@@ -170,13 +170,6 @@ def main(
         lambda tls: NodeServicer(node_name, handler.sessions, handler.files, tls=tls),
         names.tls_name_api(namespace),
     )
-    health = HealthServer(
-        health_listen,
-        {
-            "vmis": lambda: handler.vmis.has_synced() or "waiting for the first list",
-            "node service": server.ready,
-        },
-    )
     if device_plugin_dir is None:
         device_plugin_dir = os.path.join(kubelet_root, "device-plugins")
     devices = handler.devices(device_plugin_dir)
@@ -192,7 +185,26 @@ def main(
     )
     controller.restore()
     supervisor = Supervisor(COMPONENT)
-    supervisor.thread("health", health.run)
+    supervisor.thread("health", _health(health_listen, handler, server).run)
+    _supervise(supervisor, handler, server, heartbeat, devices)
+    synced: list[Synced] = [handler.vmis, handler.config]
+    supervisor.thread("controller", Controller("vmi", handler.queue, controller.reconcile, WORKERS, synced).run)
+    supervisor.on_stop(handler.close)
+    log.info("started", node=node_name, listen=listen, kvm=handler.capabilities.kvm)
+    supervisor.run_and_exit()
+
+
+def _health(listen: str, handler: Handler, server: NodeServer) -> HealthServer:
+    checks: dict[str, Check] = {
+        "vmis": lambda: handler.vmis.has_synced() or "waiting for the first list",
+        "node service": server.ready,
+    }
+    return HealthServer(listen, checks)
+
+
+def _supervise(
+    supervisor: Supervisor, handler: Handler, server: NodeServer, heartbeat: Heartbeat, devices: DeviceManager | None
+) -> None:
     supervisor.thread("config", handler.config.run)
     supervisor.thread("informer-vmis", handler.vmis.run)
     supervisor.thread("events", handler.recorder.run)
@@ -204,8 +216,3 @@ def main(
     if devices is not None:
         devices.readiness_changed = heartbeat.nudge
         supervisor.thread("devices", devices.run)
-    synced: list[Synced] = [handler.vmis, handler.config]
-    supervisor.thread("controller", Controller("vmi", handler.queue, controller.reconcile, WORKERS, synced).run)
-    supervisor.on_stop(handler.close)
-    log.info("started", node=node_name, listen=listen, kvm=handler.capabilities.kvm)
-    supervisor.run_and_exit()

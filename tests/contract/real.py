@@ -144,7 +144,7 @@ def _program(path: Path, arguments: list[str], directory: Path) -> Iterator[None
             process.wait(_STOP_S)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait()
+            process.wait(_STOP_S)
 
 
 def _wait_ready(engine: Engine) -> None:

@@ -168,7 +168,7 @@ def test_down_after_a_start_that_was_killed_half_way(own: Cluster) -> None:
     )
     eventually(lambda: own.pids("apiserver"), within_s=60, what="the API server started")
     starting.kill()
-    starting.wait()
+    starting.wait(timeout=10)
     assert own.leftovers()
     ended = tool("down")
     assert ended.returncode == 0, ended.stderr

@@ -37,7 +37,7 @@ try:
     print(json.dumps({"child": done.stdout, "pod": pods, "error": done.stderr, "folders": len(folders)}))
 finally:
     pod.kill()
-    pod.wait()
+    pod.wait(timeout=10)
     for folder in folders:
         folder.rmdir()
 """

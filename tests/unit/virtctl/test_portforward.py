@@ -150,7 +150,7 @@ def test_listens_on_all_ports_until_interrupted(server: EchoServer, config: str)
         assert client.recv(1) == b"X"
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 0
-    process.communicate()
+    process.communicate(timeout=10)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ RESCAN_S = 60.0
 #: How long the kubelet may take to open its stream after a registration.
 CONNECT_WITHIN_S = 5.0
 _REGISTER_TIMEOUT_S = 10.0
+#: Directories that come and go all the time must not keep us from the rest.
+_ROUNDS = 5
 _BACKOFF_S = (1.0, 2.0, 5.0, 10.0)
 
 
@@ -88,12 +90,19 @@ class DeviceManager:
             pass
 
     def _pass(self, inotify: Inotify) -> float:
-        """Brings everything up to date once. Seconds until the next look that no event announces."""
-        self._choose()
+        """Brings everything up to date once. Seconds until the next look that no event announces.
+
+        Watched before it is looked at, so that what comes in between wakes us; and a directory that was not watched
+        before may have got its devices just before it was, so then it is looked at once more.
+        """
+        for _ in range(_ROUNDS):
+            known = dict(self._watched)
+            self._watch(inotify)
+            self._choose()
+            if self._watched == known:
+                break
         for plugin in self._plugins.values():
             plugin.look()
-        # Watched before the sockets are looked at, so that what comes in between wakes us.
-        self._watch(inotify)
         wait_s = self._connect()
         self._judge()
         return min(wait_s, RESCAN_S)
