@@ -64,6 +64,10 @@ format: setup-dev ## format the code
 cluster: setup-dev setup-cluster guest ## start a real Kubernetes on this machine, of NODES=2 nodes (first time: builds it, minutes)
 	@$(PY) -m tests.cluster up $(if $(NODES),--nodes $(NODES))
 
+.PHONY: cluster-programs
+cluster-programs: setup-dev setup-cluster
+	@$(PY) -m tests.cluster build
+
 .PHONY: cluster-down
 cluster-down: setup-dev ## end that Kubernetes and remove everything of it
 	@$(PY) -m tests.cluster down

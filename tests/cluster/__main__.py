@@ -1,4 +1,4 @@
-"""`python -m tests.cluster up|down|status|load|kubeconfig`: what `make cluster` and its relatives call."""
+"""`python -m tests.cluster build|up|down|status|load|kubeconfig`: what `make cluster` and its relatives call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from virt_local.up.errors import NetworkError
 from virt_local.up.progress import Progress
 
-from . import supervise
+from . import binaries, supervise
 from .cluster import Cluster
 from .commands import CONTROL_PLANE, NODE
 from .down import take_down
@@ -39,6 +39,8 @@ def parser() -> argparse.ArgumentParser:
     verbs = top.add_subparsers(required=True, metavar="VERB")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--cluster", default=os.environ.get("VIRTPOD_CLUSTER") or DEFAULT_NAME, metavar="NAME")
+    build = verbs.add_parser("build", parents=[common], help="only build the programs that are missing")
+    build.set_defaults(body=_build)
     up = verbs.add_parser("up", parents=[common], help="build what is missing and start the cluster")
     up.add_argument("--nodes", type=int, help="how many [default: 2]")
     up.add_argument("--no-images", action="store_true", help="do not import what `make images` and `make guest` made")
@@ -59,6 +61,11 @@ def parser() -> argparse.ArgumentParser:
     hidden.add_argument("role")
     hidden.set_defaults(body=_supervise)
     return top
+
+
+def _build(_: argparse.Namespace) -> None:
+    progress = Progress()
+    print(binaries.ensure(progress.step))
 
 
 def _up(options: argparse.Namespace) -> None:

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.framework.quickget import QuickGet
+
 ROOT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 GUEST_LAYOUT = ROOT / ".build" / "guest"
@@ -80,6 +82,7 @@ class Engine:
     """What tests may do with a running system."""
 
     kubeconfig: str
+    _quick: QuickGet | None = None
 
     def env(self) -> dict[str, str]:
         return {**os.environ, "KUBECONFIG": self.kubeconfig, "PATH": f"{BIN}:{os.environ['PATH']}"}
@@ -95,7 +98,13 @@ class Engine:
         return done.stdout
 
     def get(self, *args: str) -> Any:
-        return json.loads(self.kubectl("get", *args, "-o", "json"))
+        """As `kubectl get -o json`."""
+        if self._quick is None or self._quick.kubeconfig != self.kubeconfig:
+            self._quick = QuickGet(self.kubeconfig)
+        try:
+            return self._quick(*args)
+        except LookupError:
+            return json.loads(self.kubectl("get", *args, "-o", "json"))
 
     def virtctl(self, *args: str, timeout: float = 60) -> str:
         done = self.run("virtctl", *args, timeout=timeout)
@@ -158,18 +167,23 @@ class Engine:
         )
 
 
+def _second_octet(letter: str) -> int:
+    """Of the network of a virt-local: another for each worker of a run, and for each letter."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+    return 180 + (8 * run + 2 * worker + (letter != "e")) % 60
+
+
 class VirtLocal(Engine):
     """A virt-local of our own."""
 
     def __init__(self, nodes: int = 1, letter: str = "e") -> None:
         # Names and addresses of its own, so that runs side by side do not meet.
-        number = os.getpid() % 1000
-        self.instance = instance = f"{letter}{number}"
-        second_octet = 180 + (number + 7 * (ord(letter) - ord("e"))) % 60
+        self.instance = instance = f"{letter}{os.getpid() % 1000}"
         self.nodes = nodes
         self.data = Path(tempfile.mkdtemp(prefix=f"virtpod-{instance}-", dir="/var/tmp"))
         self.port = free_port()
-        self.network = f"10.{second_octet}.0.0/16"
+        self.network = f"10.{_second_octet(letter)}.0.0/16"
         self.kubeconfig = str(self.data / "kubeconfig" / "admin.yaml")
 
     def _local(self, *args: str, timeout: float = 400) -> subprocess.CompletedProcess[str]:

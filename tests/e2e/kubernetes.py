@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -55,9 +56,9 @@ class Kubernetes(Engine):
             pytest.skip("needs the processes of the cluster, which is not ours")
         if component not in _SERVICES:
             return [pid for part in _PARTS[component] for pid in self.cluster.pids(part)]
-        # The launchers' own processes and those of a virt-local beside us have other names or other control groups.
-        found = (pid for pid, args in process_table() if _is_program(args, component) and _in_a_pod(pid))
-        return sorted(found)
+        # Those of a virt-local or of another cluster beside us have other control groups.
+        ours = self.cluster.layout.cgroup
+        return sorted(pid for pid, args in process_table() if _is_program(args, component) and _is_in(pid, ours))
 
     def log_of(self, component: str) -> str:
         select = ("-l", f"kubevirt.io={component}", "--tail=-1", "--prefix=false")
@@ -110,8 +111,9 @@ def _is_program(args: list[str], name: str) -> bool:
     return any(Path(word).name == name for word in args[:4] if word.startswith("/"))
 
 
-def _in_a_pod(pid: int) -> bool:
+def _is_in(pid: int, cgroup: str) -> bool:
+    """Whether the process is in a Pod below this control group."""
     try:
-        return "kubepods" in Path(f"/proc/{pid}/cgroup").read_text()
+        return re.search(f"/{re.escape(cgroup)}/.*kubepods", Path(f"/proc/{pid}/cgroup").read_text()) is not None
     except OSError:
         return False

@@ -16,7 +16,7 @@ from .engine import Engine, eventually
 from .manifests import vmi
 from .test_instancetype import size, vm
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 KUBEVIRT = ("-n", "virtpod", "kubevirt", "kubevirt")
 COMPONENTS = ("virt-api", "virt-controller", "virt-handler")

@@ -11,7 +11,7 @@ from .conftest import Space
 from .engine import eventually
 from .manifests import kernel_boot
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 
 def message_of(vmi: dict) -> str:  # type: ignore[type-arg]

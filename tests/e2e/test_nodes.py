@@ -15,7 +15,7 @@ from .conftest import Space
 from .engine import Engine, VirtLocal, eventually
 from .vms import Machine, vm
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 ZONE = "virtpod.test/zone"
 SCHEDULABLE = "kubevirt.io/schedulable"

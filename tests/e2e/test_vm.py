@@ -207,6 +207,7 @@ def writes(space: Space) -> dict[str, int]:
     return {kind: count for kind, count in space.engine.writes().items() if kind in _OURS}
 
 
+@pytest.mark.alone
 def test_a_start_costs_at_most_fifteen_writes(space: Space) -> None:
     """From the user's create to a VM that prints Running, the Pod's own status included; Events beside that."""
     before = writes(space)

@@ -18,6 +18,8 @@ from tests.e2e.conftest import Space
 from tests.e2e.engine import eventually
 from tests.e2e.manifests import kernel_boot
 
+pytestmark = pytest.mark.alone
+
 NAMESPACE = "virtpod"
 SECRETS = ("virtpod-ca", "virt-api-serving", "virt-api-client", "virt-handler-tls")
 TARGETS = (

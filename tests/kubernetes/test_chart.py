@@ -18,6 +18,8 @@ from framework.helm import CHART, ROOT, HelmError, helm
 from tests.cluster import Cluster
 from tests.e2e.engine import eventually
 
+pytestmark = pytest.mark.own_cluster
+
 NAME = "chart"
 NAMESPACE = "virtpod"
 IMAGES = ROOT / ".build" / "images"

@@ -24,6 +24,8 @@ from tests.cluster.images import write_single
 from tests.cluster.layout import OTHER_OCTETS, Layout
 from tests.e2e.engine import eventually
 
+pytestmark = pytest.mark.own_cluster
+
 ROOT = Path(__file__).resolve().parents[2]
 #: Nobody else's: these tests take it down whatever state it is in.
 NAME = f"t{os.getpid()}"

@@ -12,6 +12,8 @@ from tests.e2e.conftest import Space
 from tests.e2e.engine import eventually
 from tests.e2e.manifests import kernel_boot
 
+pytestmark = pytest.mark.alone
+
 PARTS = ("kubelet", "containerd", "apiserver", "etcd", "scheduler", "controller-manager", "kube-proxy")
 
 

@@ -18,7 +18,7 @@ from tests.e2e.engine import Engine, eventually, process_table
 from tests.e2e.manifests import kernel_boot
 from virt_core.apis.quantity import parse_int
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 TUN, KVM = "devices.kubevirt.io/tun", "devices.kubevirt.io/kvm"
 SCHEDULABLE = "kubevirt.io/schedulable"

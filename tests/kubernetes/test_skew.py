@@ -17,7 +17,7 @@ from tests.e2e.manifests import kernel_boot
 
 from .olderimage import GOLDEN, NoHistoryError, make
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 ARCHIVE = ROOT / ".build" / "images" / "virt-launcher.tar"
 OLDER = "virtpod.internal/virt-launcher:older"
