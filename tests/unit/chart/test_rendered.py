@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 import base64
-import functools
 import gzip
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import click
 import pytest
-from framework.helm import CHART, objects, template
+from framework.chart import COMPONENTS, args, containers, one, pod_specs, rendered
+from framework.helm import CHART, template
 
 from virt_core import __version__, manifests
 from virt_core.apis import names
 from virt_core.apis.crds import plain_definitions
 
-Object = dict[str, Any]
 SECRET_LIMIT = 1 << 20
 KEEP = "helm.sh/resource-policy"
-COMPONENTS = ("virt-api", "virt-controller", "virt-handler")
-
-
-@functools.cache
-def rendered(values: str = "", namespace: str = "virtpod") -> tuple[Object, ...]:
-    return tuple(objects(template(values, namespace=namespace)))
-
-
-def one(kind: str, name: str, values: str = "", namespace: str = "virtpod") -> Object:
-    found = [o for o in rendered(values, namespace) if (o["kind"], o["metadata"]["name"]) == (kind, name)]
-    assert len(found) == 1, f"{len(found)} objects {kind} {name}"
-    return found[0]
-
-
-def pod_specs() -> Iterator[tuple[str, Object]]:
-    for obj in rendered():
-        if obj["kind"] in ("Deployment", "DaemonSet", "Job"):
-            yield obj["metadata"]["name"], obj["spec"]["template"]["spec"]
-
-
-def containers(spec: Object) -> list[Object]:
-    return [*spec.get("initContainers", []), *spec["containers"]]
-
-
-def args(component: str, values: str = "") -> list[str]:
-    kind = "DaemonSet" if component == "virt-handler" else "Deployment"
-    given: list[str] = one(kind, component, values)["spec"]["template"]["spec"]["containers"][0]["args"]
-    return given
 
 
 def test_shared_manifests_are_those_of_virt_local() -> None:
@@ -170,26 +140,6 @@ def test_a_label_that_changes_with_the_version_restarts_nobody() -> None:
         assert __version__ not in json.dumps(metadata)
 
 
-def test_cert_manager_writes_the_secrets_that_the_programs_read() -> None:
-    values, namespace = "certificates: {provider: cert-manager}", "elsewhere"
-    wanted = {
-        names.CERTS_API_SERVING: ["virt-api.elsewhere.svc"],
-        names.CERTS_API_CLIENT: [names.tls_name_api(namespace)],
-        names.CERTS_HANDLER: [names.tls_name_handler(namespace)],
-    }
-    for secret, dns_names in wanted.items():
-        spec = one("Certificate", secret, values, namespace)["spec"]
-        assert (spec["secretName"], spec["dnsNames"]) == (secret, dns_names)
-    for kind, name in (
-        ("MutatingWebhookConfiguration", "virt-api-mutator"),
-        ("APIService", "v1.subresources.kubevirt.io"),
-    ):
-        annotations = one(kind, name, values, namespace)["metadata"]["annotations"]
-        assert annotations == {"cert-manager.io/inject-ca-from": "elsewhere/virt-api-serving"}
-    assert "--certificates=external" in args("virt-controller", values)
-    assert not [o for o in rendered() if o["apiVersion"].startswith("cert-manager.io")]
-
-
 def test_policies_know_the_account_whatever_the_namespace_is() -> None:
     for name in ("virtpod-handler-nodes", "virtpod-handler-machines", "virtpod-handler-events"):
         policy = one("ValidatingAdmissionPolicy", name, namespace="elsewhere")["spec"]
@@ -229,10 +179,3 @@ def test_webhooks_block_nothing_but_our_kinds_and_launchers() -> None:
                 assert "kube-system" in json.dumps(hook["namespaceSelector"])
             else:
                 assert all(group.endswith("kubevirt.io") for group in groups)
-
-
-def test_nobody_but_virt_api_reaches_virt_handler() -> None:
-    assert one("NetworkPolicy", "virtpod-default-deny")["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
-    ingress = one("NetworkPolicy", "virtpod-virt-handler")["spec"]["ingress"]
-    peers = [{"podSelector": {"matchLabels": {"kubevirt.io": "virt-api"}}}]
-    assert ingress == [{"ports": [{"port": 8186, "protocol": "TCP"}], "from": peers}]

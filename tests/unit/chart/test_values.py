@@ -93,3 +93,16 @@ def test_notes_say_what_to_type_next() -> None:
     ):
         assert line in notes
     assert (ROOT / "examples" / "vmi-guest.yaml").exists()
+
+
+def test_notes_warn_when_prometheus_is_shut_out() -> None:
+    install = ("install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--dry-run=client", "--hide-secret")
+    warning = "let nobody read the metrics of virt-controller and virt-handler"
+    shut = "serviceMonitor: {enabled: true}\n"
+    assert warning in helm(*install, values=shut).partition("NOTES:")[2]
+    for values in (
+        "serviceMonitor: {enabled: false}",
+        shut + "networkPolicies: {enabled: false}",
+        shut + "networkPolicies: {metricsFrom: [{podSelector: {}}]}",
+    ):
+        assert warning not in helm(*install, values=values)
