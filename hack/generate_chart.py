@@ -2,9 +2,9 @@
 """Writes what the Helm chart shares with virt-local from the one source of both: core/virt_core/manifests.
 
 The manifests are taken over as text, so that their comments stay: the namespace becomes the release's, every object
-gets the chart's labels, the CA bundle is left out (virt-controller or cert-manager writes it). The definitions of our
-kinds are packed: Helm keeps chart and manifest in one Secret of at most 1 MiB, and the schemas are by far the largest
-part of it.
+gets the chart's labels, the CA bundle is left out (virt-controller or cert-manager writes it), and the rights to make
+certificates are there only where virt-controller makes them. The definitions of our kinds are packed: Helm keeps chart
+and manifest in one Secret of at most 1 MiB, and the schemas are by far the largest part of it.
 `--check` only compares.
 """
 
@@ -27,6 +27,9 @@ CHART = ROOT / "charts" / "virtpod"
 SHARED = ("rbac.yaml", "roles.yaml", "webhooks.yaml", "apiservice.yaml")
 NAMESPACE = "{{ .Release.Namespace }}"
 LABELS = '{{- include "virtpod.labels" . | nindent 4 }}'
+#: Objects that only those need whose certificates virt-controller makes.
+BUILTIN = "virtpod:certificates"
+IF_BUILTIN = '{{- if eq .Values.certificates.provider "builtin" }}\n'
 ANNOTATIONS = """  {{- with include "virtpod.caAnnotations" . }}
   annotations:
     {{- . | nindent 4 }}
@@ -59,7 +62,7 @@ def _transform(text: str) -> str:
     text = re.sub(r'(?m)^    kubevirt\.io: ""\n', f'    kubevirt.io: ""\n    {LABELS}\n', text)
     if re.search(r"(?m)^kind: (\w+WebhookConfiguration|APIService)$", text):
         text = re.sub(rf"(?m)^    {re.escape(LABELS)}\n", lambda found: found.group() + ANNOTATIONS, text)
-    return text
+    return f"{IF_BUILTIN}{text}{{{{- end }}}}\n" if f"\n  name: {BUILTIN}\n" in text else text
 
 
 def definition_template(crd: dict[str, Any]) -> str:
