@@ -1,0 +1,57 @@
+"""Certificates of cert-manager: what virt-controller would make, and nothing of it left to virt-controller."""
+
+from __future__ import annotations
+
+import pytest
+from framework.chart import all_of, args, one, rendered
+
+from virt_controller.certificates.roles import roles
+from virt_controller.certificates.targets import TARGETS
+from virt_core.apis import names
+from virt_core.runtime.x509 import CLIENT, SERVER
+
+VALUES, NAMESPACE = "certificates: {provider: cert-manager}", "elsewhere"
+USAGES = {SERVER: "server auth", CLIENT: "client auth"}
+
+
+@pytest.mark.parametrize("secret", roles(NAMESPACE))
+def test_a_certificate_is_the_one_that_virt_controller_would_make(secret: str) -> None:
+    leaf = roles(NAMESPACE)[secret]
+    spec = one("Certificate", secret, VALUES, NAMESPACE)["spec"]
+    assert (spec["secretName"], spec["dnsNames"]) == (secret, list(leaf.names))
+    assert set(spec["usages"]) & set(USAGES.values()) == {USAGES[usage] for usage in leaf.usage}
+    assert spec["issuerRef"] == {"name": "virtpod-ca", "kind": "Issuer", "group": "cert-manager.io"}
+
+
+def test_everybody_who_calls_virt_api_gets_the_ca() -> None:
+    for target in TARGETS:
+        annotations = one(target.cls.__name__, target.name, VALUES, NAMESPACE)["metadata"]["annotations"]
+        assert annotations == {"cert-manager.io/inject-ca-from": f"{NAMESPACE}/{names.CERTS_API_SERVING}"}
+
+
+def test_a_new_ca_has_the_old_key() -> None:
+    """cert-manager knows no time with two CAs: with another key each side would refuse the other for a while."""
+    assert one("Certificate", "virtpod-ca", VALUES)["spec"]["privateKey"]["rotationPolicy"] == "Never"
+    for secret in roles(NAMESPACE):
+        assert one("Certificate", secret, VALUES)["spec"]["privateKey"]["rotationPolicy"] == "Always"
+
+
+def test_virt_controller_has_no_hand_in_it() -> None:
+    assert "--certificates=external" in args("virt-controller", VALUES)
+    kinds = {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "apiservices"}
+    for role in (*all_of("Role", VALUES), *all_of("ClusterRole", VALUES)):
+        if role["metadata"]["name"] in ("virtpod:virt-controller", "virtpod:certificates"):
+            assert not [rule for rule in role["rules"] if kinds & set(rule["resources"])]
+    assert not [o for o in rendered(VALUES) if o["metadata"]["name"] == "virtpod:certificates"]
+
+
+def test_an_issuer_of_the_user_is_the_only_one() -> None:
+    reference = "{name: company, kind: ClusterIssuer, group: cert-manager.io}"
+    values = f"certificates: {{provider: cert-manager, certManager: {{issuerRef: {reference}}}}}"
+    assert all_of("Issuer", values) == []
+    assert {each["spec"]["issuerRef"]["name"] for each in all_of("Certificate", values)} == {"company"}
+    assert {each["metadata"]["name"] for each in all_of("Certificate", values)} == set(roles(NAMESPACE))
+
+
+def test_builtin_needs_no_cert_manager() -> None:
+    assert not [o for o in rendered() if o["apiVersion"].startswith("cert-manager.io")]
