@@ -27,9 +27,16 @@ CHART = ROOT / "charts" / "virtpod"
 SHARED = ("rbac.yaml", "roles.yaml", "webhooks.yaml", "apiservice.yaml")
 NAMESPACE = "{{ .Release.Namespace }}"
 LABELS = '{{- include "virtpod.labels" . | nindent 4 }}'
-#: Objects that only those need whose certificates virt-controller makes.
+#: Roles that only those need whose certificates virt-controller makes.
 BUILTIN = "virtpod:certificates"
-IF_BUILTIN = '{{- if eq .Values.certificates.provider "builtin" }}\n'
+#: Elsewhere they are empty and not absent: Helm takes objects away last, and until then an old leader would write over
+#: what cert-manager has made.
+IF_BUILTIN = """{{- if eq .Values.certificates.provider "builtin" }}
+rules:
+%s{{- else }}
+rules: []
+{{- end }}
+"""
 ANNOTATIONS = """  {{- with include "virtpod.caAnnotations" . }}
   annotations:
     {{- . | nindent 4 }}
@@ -62,7 +69,9 @@ def _transform(text: str) -> str:
     text = re.sub(r'(?m)^    kubevirt\.io: ""\n', f'    kubevirt.io: ""\n    {LABELS}\n', text)
     if re.search(r"(?m)^kind: (\w+WebhookConfiguration|APIService)$", text):
         text = re.sub(rf"(?m)^    {re.escape(LABELS)}\n", lambda found: found.group() + ANNOTATIONS, text)
-    return f"{IF_BUILTIN}{text}{{{{- end }}}}\n" if f"\n  name: {BUILTIN}\n" in text else text
+    if f"\n  name: {BUILTIN}\n" in text:
+        text = re.sub(r"(?ms)^rules:\n(.*)", lambda found: IF_BUILTIN % found[1], text)
+    return text
 
 
 def definition_template(crd: dict[str, Any]) -> str:
