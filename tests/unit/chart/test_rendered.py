@@ -132,6 +132,14 @@ def test_updates_keep_the_service_up_and_the_machines_untouched() -> None:
     assert all(o["kind"] != "Pod" for o in rendered()), "machines are nobody's release"
 
 
+def test_virt_api_answers_until_nobody_calls_it_any_more() -> None:
+    """And what is left of its time is enough to end what it has begun."""
+    spec = dict(pod_specs())["virt-api"]
+    wait_s = spec["containers"][0]["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert wait_s >= 5
+    assert wait_s + 20 < spec.get("terminationGracePeriodSeconds", 30), "the supervisor's own time to stop is 20 s"
+
+
 def test_a_label_that_changes_with_the_version_restarts_nobody() -> None:
     """A Pod's template must change only with what the Pod is, or each upgrade would restart everything."""
     for name, _ in pod_specs():
