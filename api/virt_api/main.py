@@ -34,6 +34,9 @@ from virt_core.runtime.logs import configure
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
 
+#: The last requests still need the API server.
+_LAST_ANSWERS_S = 10.0
+
 Build = Callable[[], tuple[web.Application, Callable[[], Awaitable[None]]]]
 
 
@@ -107,7 +110,9 @@ def main(
     except (ConnectError, OSError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     supervisor = Supervisor("virt-api")
+    # Hooks run last one first.
     supervisor.on_stop(client.close)
+    supervisor.on_stop(lambda: server.ended.wait(_LAST_ANSWERS_S))
     certificates.run_under(supervisor)
     if isinstance(proxy, FrontProxyWatcher):
         supervisor.thread("front-proxy", proxy.run)

@@ -9,7 +9,7 @@ import ssl
 import threading
 from collections.abc import Awaitable, Callable
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from virt_core.rpc.tls import TlsFiles
 from virt_core.runtime.keypair import load_pair
@@ -19,6 +19,8 @@ log = get_logger(__name__)
 
 _TLS_CHECK_S = 30.0
 _SHUTDOWN_S = 5.0
+#: How long callers have to hear that they should not use their open connections again.
+_DRAIN_S = 1.0
 _BACKLOG = 512
 
 
@@ -101,13 +103,20 @@ class HttpServer:
             raise OSError(f"can not listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
         self.port: int = self._socket.getsockname()[1]
         self.started = threading.Event()
+        #: Nobody is served any more.
+        self.ended = threading.Event()
+        self._draining = False
 
     def run(self, stop: threading.Event) -> None:
         """Serves until the stop. A thread body for the supervisor."""
-        asyncio.run(self._serve(stop))
+        try:
+            asyncio.run(self._serve(stop))
+        finally:
+            self.ended.set()
 
     async def _serve(self, stop: threading.Event) -> None:
         app, close = self._build()
+        app.on_response_prepare.append(self._last_answer)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S, handler_cancellation=True)
         await runner.setup()
         try:
@@ -116,9 +125,23 @@ class HttpServer:
             log.info("serving", port=self.port)
             self.started.set()
             await self._until(stop)
+            await self._drain(runner)
         finally:
             await runner.cleanup()
             await close()
+
+    async def _drain(self, runner: web.AppRunner) -> None:
+        """A caller that writes on a connection while we close it can not know whether it was heard. So those that are
+        busy close theirs themselves first, because the next answer asks them to."""
+        self._draining = True
+        end = asyncio.get_running_loop().time() + _DRAIN_S
+        while runner.server and runner.server.connections and asyncio.get_running_loop().time() < end:
+            await asyncio.sleep(0.05)
+
+    async def _last_answer(self, _request: web.Request, response: web.StreamResponse) -> None:
+        if self._draining and not isinstance(response, web.WebSocketResponse):
+            response.headers[hdrs.CONNECTION] = "close"
+            response.force_close()
 
     async def _until(self, stop: threading.Event) -> None:
         waiting = asyncio.get_running_loop().run_in_executor(None, stop.wait)

@@ -203,3 +203,20 @@ def test_webhooks_answer_reviews_and_nothing_else(rig: Rig) -> None:
     assert answer["response"]["patchType"] == "JSONPatch"
     assert call(rig, "POST", url, headers={"Content-Type": "text/plain"}, body=body)[0] == 400
     assert call(rig, "POST", url, headers={"Content-Type": "application/json"}, body=b"{}")[0] == 400
+
+
+def test_a_stop_asks_callers_to_leave_before_it_closes(rig: Rig) -> None:
+    """An API server that is busy on a connection would not know whether its last request was heard."""
+
+    async def run() -> list[str | None]:
+        said = []
+        async with aiohttp.ClientSession() as session:
+            for _ in range(2):
+                async with session.get(f"{rig.url}/healthz", ssl=rig.tls()) as response:
+                    assert response.status == 200
+                    said.append(response.headers.get("Connection"))
+                rig.stop.set()
+                await asyncio.sleep(0.2)
+        return said
+
+    assert asyncio.run(asyncio.wait_for(run(), 20)) == [None, "close"]
