@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.alone]
 
 ZONE = "virtpod.test/zone"
 SCHEDULABLE = "kubevirt.io/schedulable"
+#: Named as those of all tests, whose end the engine waits for.
+NAMESPACE = f"e2e-{os.getpid()}-silent"
 LONG_AGO = "kubevirt.io/heartbeat=2020-01-01T00:00:00Z"
 
 
@@ -64,8 +66,8 @@ def label(engine: Engine, node: str) -> str:
 
 def test_a_silent_node(pair: Engine) -> None:
     first, second = sorted(node["metadata"]["name"] for node in pair.get("nodes")["items"])[:2]
-    pair.kubectl("create", "namespace", "e2e-silent")
-    space = Space(pair, "e2e-silent")
+    pair.kubectl("create", "namespace", NAMESPACE)
+    space = Space(pair, NAMESPACE)
     try:
         pair.kubectl("label", "node", second, f"{ZONE}=a", "--overwrite")
         space.apply(zoned("lost"))
@@ -75,7 +77,7 @@ def test_a_silent_node(pair: Engine) -> None:
             given_up_when_dead(space, machine, second, first)
     finally:
         pair.kubectl("label", "node", first, f"{ZONE}-")
-        pair.drop_namespace("e2e-silent")
+        pair.drop_namespace(NAMESPACE)
 
 
 def given_up_when_dead(space: Space, machine: Machine, node: str, other: str) -> None:
