@@ -63,6 +63,8 @@ def _apiserver(layout: Layout, programs: Path) -> Program:
         f"--advertise-address={layout.bridge_address}",
         f"--secure-port={API_PORT}",
         f"--etcd-servers=http://{layout.private_address}:{_ETCD_PORT}",
+        # What a test asks of an old state shall not depend on how long the cluster has run.
+        "--etcd-compaction-interval=1m",
         f"--service-cluster-ip-range={','.join(layout.service_cidrs)}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",

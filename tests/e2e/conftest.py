@@ -56,7 +56,8 @@ class Space:
         return self.engine.get("-n", self.namespace, "vmi", name)
 
     def ready(self, name: str, *, within_s: int = 120) -> Any:
-        """Waits until the VMI is Ready; gives it."""
+        """Waits until the VMI is Ready; gives it. A VM may not have made it yet, and `kubectl wait` wants it there."""
+        eventually(lambda: self.vmi(name), within_s=within_s, what=f"vmi {name}")
         wait = ("wait", "--for=condition=Ready", f"--timeout={within_s}s", f"vmi/{name}")
         done = self.engine.run("kubectl", "-n", self.namespace, *wait, timeout=within_s + 20)
         assert done.returncode == 0, done.stderr + self.virtctl("explain", "vmi", name)
