@@ -70,6 +70,14 @@ class Space:
 
         return eventually(check, within_s=within_s, what=f"vmi {name} in phase {phase}")
 
+    def running(self, name: str, *, within_s: float) -> None:
+        """Waits until the VMI is Running; if that does not come, the failure says where it stands."""
+        try:
+            self.phase(name, "Running", within_s=within_s)
+        except AssertionError as error:
+            told = self.engine.run("virtctl", "-n", self.namespace, "explain", "vmi", name)
+            raise AssertionError(f"{error}\n{told.stdout}{told.stderr}") from None
+
     def boot(self, manifest: dict[str, Any]) -> Any:
         self.apply(manifest)
         return self.ready(manifest["metadata"]["name"])

@@ -50,7 +50,7 @@ def test_a_start_survives_the_death_of_a_service(space: Space, component: str) -
         space.apply(kernel_boot(name))
         eventually(lambda n=name, p=phase: space.vmi(n)["status"]["phase"] in (p, "Running"), within_s=30)  # type: ignore[misc]
         space.engine.kill_component(component)
-        eventually(lambda n=name: space.vmi(n)["status"]["phase"] == "Running", within_s=90)  # type: ignore[misc]
+        space.running(name, within_s=90)
         assert space.engine.qemu_pid(space.namespace, name)
 
 
