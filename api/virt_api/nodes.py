@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -20,6 +22,8 @@ from virt_protos.node.v1 import node_pb2, node_pb2_grpc
 
 CALL_TIMEOUT_S = 20.0
 _HELLO_TIMEOUT_S = 5.0
+#: How long a node that did not answer last time has to be back; a little more than the longest back-off below.
+_BACK_S = 4.0
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.enable_http_proxy", 0),
     ("grpc.keepalive_time_ms", 20000),
@@ -63,6 +67,7 @@ class Nodes:
         address = await self._address(name)
         known, material = self._channels.get(address), self._material()
         if known is not None and known[0] == material:
+            await _awaken(known[1])
             return Endpoint(name, known[1])
         try:
             return await self._connect(name, address, material)
@@ -114,3 +119,10 @@ class Nodes:
             raise from_node(error.code(), error.details() or "", endpoint.name) from error
         if answer.version not in PROTOCOL_VERSIONS:
             raise Problem(500, f"virt-handler on node {endpoint.name} speaks protocol {answer.version}, we do not")
+
+
+async def _awaken(channel: grpc.aio.Channel) -> None:
+    """After a failure a channel refuses every call until its back-off ends, though virt-handler may be back by now."""
+    if channel.get_state() is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(channel.channel_ready(), _BACK_S)

@@ -319,8 +319,8 @@ def running(directory: Path) -> Iterator[Rig]:
     assert not thread.is_alive()
 
 
-def serve_node(node: FakeNode, tls: Path) -> Any:
-    return serve_tcp("127.0.0.1:0", [lambda s: node_pb2_grpc.add_NodeServicer_to_server(node, s)], TlsFiles(tls))
+def serve_node(node: FakeNode, tls: Path, port: int = 0) -> Any:
+    return serve_tcp(f"127.0.0.1:{port}", [lambda s: node_pb2_grpc.add_NodeServicer_to_server(node, s)], TlsFiles(tls))
 
 
 def builder(

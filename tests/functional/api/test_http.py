@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from functional.api.rig import TOKEN, Rig, make_vmi
+from functional.api.rig import TOKEN, Rig, make_vmi, serve_node
 
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.nodes import Node
@@ -179,9 +179,23 @@ def test_an_unreachable_node_is_named(rig: Rig) -> None:
     assert call(rig, "PUT", rig.sub("pause"), headers=BEARER)[0] == 400
 
 
-def test_a_server_with_another_role_is_not_believed(rig: Rig) -> None:
-    from functional.api.rig import serve_node
+def test_a_node_that_is_back_answers_at_once(rig: Rig) -> None:
+    """While it was away the channel got slower and slower to look for it."""
+    own = serve_node(rig.node, rig.handler_tls)
+    address = {"virtpod.io/handler-address": f"127.0.0.1:{own.port}"}
+    rig.client.nodes["node1"] = Node(metadata=ObjectMeta(name="node1", annotations=address))
+    assert call(rig, "PUT", rig.sub("pause"), headers=BEARER)[0] == 200
+    own.stop(0)
+    for _ in range(3):
+        assert call(rig, "PUT", rig.sub("pause"), headers=BEARER)[0] == 503
+    again = serve_node(rig.node, rig.handler_tls, own.port)
+    try:
+        assert call(rig, "PUT", rig.sub("pause"), headers=BEARER)[0] == 200
+    finally:
+        again.stop(0)
 
+
+def test_a_server_with_another_role_is_not_believed(rig: Rig) -> None:
     impostor = serve_node(rig.node, rig.ca.issue("x", "virt-api.virtpod.internal").write(rig.directory / "impostor"))
     try:
         address = {"virtpod.io/handler-address": f"127.0.0.1:{impostor.port}"}
