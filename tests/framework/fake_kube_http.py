@@ -138,9 +138,10 @@ def _list(fake: FakeKube, path: str, query: dict[str, str]) -> Answer:
 def _change(fake: FakeKube, method: str, path: str, body: Any, kind: str) -> Answer:
     old = fake.objects[path]
     if method == "DELETE":
-        uid = ((body or {}).get("preconditions") or {}).get("uid")
-        if uid and uid != old["metadata"]["uid"]:
-            return failure(409, "Conflict", "the UID in the precondition does not match")
+        wanted = (body or {}).get("preconditions") or {}
+        for field, words in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+            if wanted.get(field) not in (None, "", old["metadata"][field]):
+                return failure(409, "Conflict", f"the {words} in the precondition does not match")
         return 200, fake.remove(path), {}
     if method == "PUT":
         if body["metadata"].get("resourceVersion") != old["metadata"]["resourceVersion"]:

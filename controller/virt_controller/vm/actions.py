@@ -65,8 +65,11 @@ class Actions:
     def stop(self, vm: VirtualMachine, vmi: VirtualMachineInstance) -> None:
         key, meta = key_of(vm), vmi.metadata
         self._expectations.expect_deletions(key, [meta.uid])
+        # Whoever deletes a VM may have asked to leave its VMI behind; the VMI's new freedom can reach us after the VM's
+        # last change. So what has changed since we looked is not deleted.
+        seen = meta.resource_version if facts.is_deleting(vm) else ""
         try:
-            self._client.delete(VirtualMachineInstance, meta.name, meta.namespace, uid=meta.uid)
+            self._client.delete(VirtualMachineInstance, meta.name, meta.namespace, uid=meta.uid, resource_version=seen)
         except NotFound:
             self._expectations.deletion_observed(key, meta.uid)
         except ApiError:

@@ -138,13 +138,15 @@ class KubeClient:
         namespace: str = "",
         *,
         uid: str = "",
+        resource_version: str = "",
         grace_period_s: int | None = None,
         propagation: str = "",
     ) -> None:
-        """With `uid` only that very object goes: Conflict when another one has taken its name."""
+        """With `uid` only that very object goes: Conflict when another one has taken its name. With a version it must
+        also be as it was when we decided."""
         options = DeleteOptions(
             grace_period_seconds=grace_period_s,
-            preconditions=Preconditions(uid=uid) if uid else None,
+            preconditions=Preconditions(uid or None, resource_version or None) if uid or resource_version else None,
             propagation_policy=propagation or None,
         )
         path = object_path(resource_of(cls), namespace, name)

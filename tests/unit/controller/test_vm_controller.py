@@ -179,6 +179,22 @@ def test_orphaning_leaves_the_vmi(rig: Rig) -> None:
     assert rig.has(VMI)
 
 
+def test_a_vmi_that_was_set_free_a_moment_ago_is_not_deleted(rig: Rig) -> None:
+    """The garbage collector takes the VMI's owner away, then the VM's last obstacle. We hear of the second first."""
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Starting")
+
+    def hook(method: str, path: str, _query: dict[str, str], _body: Any) -> Any:
+        if method == "DELETE" and path == VMI:
+            rig.change(VMI, metadata={"ownerReferences": []})
+
+    rig.kube.on_request = hook
+    finalizers = [names.FINALIZER_VM_CONTROLLER]
+    rig.change(VM, metadata={"deletionTimestamp": "2026-01-01T00:00:09Z", "finalizers": finalizers})
+    eventually(lambda: rig.kube.objects[VM]["metadata"]["finalizers"] == [])
+    assert rig.has(VMI)
+
+
 def test_an_ownerless_vmi_is_adopted_and_a_foreign_one_left_alone(rig: Rig) -> None:
     rig.kube.put(VMI, {"metadata": {"name": "vm"}, "spec": {"domain": {}}, "status": {"phase": "Running"}})
     rig.kube.put(VM, plain_vm())
