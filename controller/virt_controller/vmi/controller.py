@@ -10,7 +10,7 @@ from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_controller.sets.selectors import matches
 from virt_controller.vmi import decide as rules
 from virt_controller.vmi.owned import Surroundings, owner_vm
-from virt_controller.vmi.pods import Trouble, controller_of, owner_uid
+from virt_controller.vmi.pods import Trouble, controller_of, owner_uid, was_refused
 from virt_controller.vmi.surroundings import VOLUME_INDEX, Looker
 from virt_core.apis import names
 from virt_core.apis.datavolume import DataVolume
@@ -136,7 +136,7 @@ class VMIController:
     def _exists_already(self, vmi: VirtualMachineInstance) -> bool:
         selector = f"{names.LABEL_CREATED_BY}={vmi.metadata.uid}"
         found = self._client.list(Pod, vmi.metadata.namespace, label_selector=selector).items
-        return any(owner_uid(pod) == vmi.metadata.uid for pod in found)
+        return any(owner_uid(pod) == vmi.metadata.uid and not was_refused(pod) for pod in found)
 
     def _creation_failed(self, key: str, vmi: VirtualMachineInstance, error: ApiError) -> None:
         if isinstance(error, Unreachable):

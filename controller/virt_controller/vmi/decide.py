@@ -6,6 +6,7 @@ watches over the Pod: the node tells what the guest does.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +32,9 @@ HANDLER_FIRST_S = 3.0
 STUCK_AFTER_END_S = 20.0
 #: A claim that does not exist is seen when it comes; this is for a change that was missed.
 CLAIM_RECHECK_S = 60.0
+
+#: Between a Pod that its node refused and the next one.
+REFUSAL_PAUSE_S = 3.0
 
 _ALONE = Surroundings()
 _HANDED_OVER = frozenset({names.PHASE_SCHEDULED, names.PHASE_RUNNING})
@@ -67,9 +71,14 @@ def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, arou
     if phase in _HANDED_OVER:
         return _watch_over(vmi, facts.current(pods, vmi), now)
     launchers = [pod for pod in pods if not facts.is_provisioning(pod)]
-    if not launchers:
+    refused = [pod for pod in launchers if facts.was_refused(pod)]
+    taken = [pod for pod in launchers if pod not in refused]
+    if refused and not taken:
+        return _after_refusal(vmi, refused[-1], now)
+    if not taken:
         return _begin(vmi, pods, now, around)
-    return _schedule(vmi, facts.current(launchers, vmi), now, around)
+    decision = _schedule(vmi, facts.current(taken, vmi), now, around)
+    return dataclasses.replace(decision, delete_pods=tuple(pod for pod in refused if not facts.is_terminating(pod)))
 
 
 def scheduling(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineInstance:
@@ -159,6 +168,23 @@ def _schedule(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime, aroun
     return _wait_for_pod(vmi, pod, now)
 
 
+def _after_refusal(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
+    """Nothing of the Pod ever ran, so another one may try its luck; for as long as any start may take. The refused one
+    goes when its successor is there."""
+    left_s = handoffs.POD_STARTED.deadline_s - _age_s(vmi.metadata.creation_timestamp, now)
+    pause_s = REFUSAL_PAUSE_S - _age_s(pod.metadata.creation_timestamp, now)
+    if left_s <= 0:
+        return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
+    if pause_s > 0:
+        return Decision(recheck_s=pause_s)
+    message = f"node {pod.spec.node_name} refused the launcher Pod, trying again: {facts.end_words(pod)}"
+    return Decision(create_pod=True, notes=(Note(names.EVENT_WARNING, pod.status.reason, message),))
+
+
+def _age_s(created: str | None, now: datetime) -> float:
+    return (now - parse_rfc3339(created)).total_seconds() if created else 0.0
+
+
 def _hand_over(vmi: VirtualMachineInstance, pod: Pod, now: datetime, around: Surroundings) -> Decision:
     node = pod.spec.node_name
     status = with_phase(vmi.status, names.PHASE_SCHEDULED, now)
@@ -188,8 +214,7 @@ def _with_overhead(status: VirtualMachineInstanceStatus, pod: Pod) -> MemoryStat
 
 def _wait_for_pod(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
     """Nothing is written while all goes its way; what holds it up is told once."""
-    since = parse_rfc3339(pod.metadata.creation_timestamp) if pod.metadata.creation_timestamp else now
-    left_s = handoffs.POD_STARTED.deadline_s - (now - since).total_seconds()
+    left_s = handoffs.POD_STARTED.deadline_s - _age_s(pod.metadata.creation_timestamp, now)
     trouble = facts.waiting_trouble(pod, vmi)
     if unschedulable := facts.unschedulable(pod):
         status = with_condition(

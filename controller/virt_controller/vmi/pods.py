@@ -22,6 +22,7 @@ _IMAGE_REASONS = frozenset(
         "RegistryUnavailable",
     }
 )
+_REFUSALS = frozenset({"UnexpectedAdmissionError", "NodeAffinity", "TopologyAffinityError"})
 _MAX_MESSAGE = 1000
 
 
@@ -70,6 +71,14 @@ def is_terminating(pod: Pod) -> bool:
 
 def is_finished(pod: Pod) -> bool:
     return pod.status.phase in ("Succeeded", "Failed") or compute_state(pod).terminated is not None
+
+
+def was_refused(pod: Pod) -> bool:
+    """The kubelet did not take it, for want of something that the scheduler thought there was: nothing of it ran. A
+    kubelet that has just started knows none of its devices for a moment."""
+    reason = pod.status.reason or ""
+    refused = reason in _REFUSALS or reason.startswith("OutOf")
+    return refused and pod.status.phase == "Failed" and not any(s.state for s in pod.status.container_statuses)
 
 
 def is_ready_for_node(pod: Pod) -> bool:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from framework.vmis import NODE, POD_UID, ended_pod, handed_over, pod, running_pod, vmi
 
-from virt_controller.vmi.decide import HANDLER_FIRST_S, STUCK_AFTER_END_S, Decision, decide, scheduling
+from virt_controller.vmi.decide import HANDLER_FIRST_S, REFUSAL_PAUSE_S, STUCK_AFTER_END_S, Decision, decide, scheduling
 from virt_core.apis import names
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -62,6 +62,44 @@ def test_waiting_for_a_pod_writes_nothing() -> None:
     decision = decide(before, [waiting], NOW)
     assert writes_nothing(decision, before)
     assert 0 < decision.recheck_s <= 60
+
+
+REFUSED = {"reason": "UnexpectedAdmissionError", "message": "Pod was rejected: no such device"}
+
+
+def test_pod_that_its_node_refused_is_followed_by_another() -> None:
+    before = scheduling(vmi(), NOW)
+    refused = pod(phase="Failed", status=REFUSED)
+    assert decide(before, [refused], NOW - timedelta(seconds=9)) == Decision(recheck_s=REFUSAL_PAUSE_S - 1)
+    decision = decide(before, [refused], NOW)
+    assert decision.create_pod
+    assert not decision.delete_pods, "if the creation fails, the refusal must still be known"
+    assert "no such device" in decision.notes[0].message
+
+
+def test_refused_pod_goes_when_its_successor_is_there() -> None:
+    before = scheduling(vmi(), NOW)
+    refused = pod(phase="Failed", status=REFUSED)
+    successor = running_pod(metadata={"name": "virt-launcher-vm-later", "creationTimestamp": "2026-01-01T00:00:05Z"})
+    decision = decide(before, [refused, successor], NOW)
+    assert decision.vmi is not None
+    assert decision.vmi.status.phase == "Scheduled"
+    assert decision.delete_pods == (refused,)
+
+
+def test_refusals_come_to_an_end() -> None:
+    before = scheduling(vmi(), NOW)
+    decision = decide(before, [pod(phase="Failed", status=REFUSED)], NOW + timedelta(seconds=60))
+    assert decision.vmi is not None
+    assert decision.vmi.status.phase == "Failed"
+    assert "no such device" in decision.notes[0].message
+
+
+def test_pod_whose_container_ran_is_no_refusal() -> None:
+    ran = pod(phase="Failed", state={"terminated": {"exitCode": 1}}, status=REFUSED)
+    decision = decide(scheduling(vmi(), NOW), [ran], NOW)
+    assert decision.vmi is not None
+    assert decision.vmi.status.phase == "Failed"
 
 
 def test_running_pod_hands_over_in_one_write() -> None:
