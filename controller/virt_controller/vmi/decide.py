@@ -173,12 +173,12 @@ def _after_refusal(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Deci
     goes when its successor is there."""
     left_s = handoffs.POD_STARTED.deadline_s - _age_s(vmi.metadata.creation_timestamp, now)
     pause_s = REFUSAL_PAUSE_S - _age_s(pod.metadata.creation_timestamp, now)
+    message = f"node {pod.spec.node_name} refused the launcher Pod: {pod.status.message or pod.status.reason}"
     if left_s <= 0:
-        return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
+        return failed(vmi, names.FAILED_LAUNCHER, message, now)
     if pause_s > 0:
         return Decision(recheck_s=pause_s)
-    message = f"node {pod.spec.node_name} refused the launcher Pod, trying again: {facts.end_words(pod)}"
-    return Decision(create_pod=True, notes=(Note(names.EVENT_WARNING, pod.status.reason, message),))
+    return Decision(create_pod=True, notes=(Note(names.EVENT_WARNING, pod.status.reason, f"{message}; trying again"),))
 
 
 def _age_s(created: str | None, now: datetime) -> float:

@@ -75,10 +75,16 @@ def is_finished(pod: Pod) -> bool:
 
 def was_refused(pod: Pod) -> bool:
     """The kubelet did not take it, for want of something that the scheduler thought there was: nothing of it ran. A
-    kubelet that has just started knows none of its devices for a moment."""
+    kubelet that has just started knows neither its devices nor its node's labels for a moment."""
     reason = pod.status.reason or ""
     refused = reason in _REFUSALS or reason.startswith("OutOf")
-    return refused and pod.status.phase == "Failed" and not any(s.state for s in pod.status.container_statuses)
+    return refused and pod.status.phase == "Failed" and not _ever_ran(pod)
+
+
+def _ever_ran(pod: Pod) -> bool:
+    """A kubelet also makes up an end for a container that it can not find; such an end has no beginning."""
+    states = [status.state for status in pod.status.container_statuses if status.state is not None]
+    return any(state.running or (state.terminated and state.terminated.started_at) for state in states)
 
 
 def is_ready_for_node(pod: Pod) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from framework.vmis import NODE, POD_UID, ended_pod, handed_over, pod, running_pod, vmi
+from framework.vmis import CREATED, NODE, POD_UID, ended_pod, handed_over, pod, running_pod, vmi
 
 from virt_controller.vmi.decide import HANDLER_FIRST_S, REFUSAL_PAUSE_S, STUCK_AFTER_END_S, Decision, decide, scheduling
 from virt_core.apis import names
@@ -67,13 +67,19 @@ def test_waiting_for_a_pod_writes_nothing() -> None:
 REFUSED = {"reason": "UnexpectedAdmissionError", "message": "Pod was rejected: no such device"}
 
 
-def test_pod_that_its_node_refused_is_followed_by_another() -> None:
+#: What a kubelet writes of a container that never was.
+UNKNOWN = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "could not be located"}}
+
+
+@pytest.mark.parametrize("state", [None, {"waiting": {"reason": "ContainerCreating"}}, UNKNOWN])
+def test_pod_that_its_node_refused_is_followed_by_another(state: dict[str, object] | None) -> None:
     before = scheduling(vmi(), NOW)
-    refused = pod(phase="Failed", status=REFUSED)
+    refused = pod(phase="Failed", state=state, status=REFUSED)
     assert decide(before, [refused], NOW - timedelta(seconds=9)) == Decision(recheck_s=REFUSAL_PAUSE_S - 1)
     decision = decide(before, [refused], NOW)
     assert decision.create_pod
     assert not decision.delete_pods, "if the creation fails, the refusal must still be known"
+    assert decision.notes[0].reason == "UnexpectedAdmissionError"
     assert "no such device" in decision.notes[0].message
 
 
@@ -96,7 +102,7 @@ def test_refusals_come_to_an_end() -> None:
 
 
 def test_pod_whose_container_ran_is_no_refusal() -> None:
-    ran = pod(phase="Failed", state={"terminated": {"exitCode": 1}}, status=REFUSED)
+    ran = pod(phase="Failed", state={"terminated": {"exitCode": 1, "startedAt": CREATED}}, status=REFUSED)
     decision = decide(scheduling(vmi(), NOW), [ran], NOW)
     assert decision.vmi is not None
     assert decision.vmi.status.phase == "Failed"
