@@ -74,7 +74,7 @@ def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, arou
     refused = [pod for pod in launchers if facts.was_refused(pod)]
     taken = [pod for pod in launchers if pod not in refused]
     if refused and not taken:
-        return _after_refusal(vmi, refused[-1], now)
+        return _after_refusal(vmi, max(refused, key=facts.age_key), now)
     if not taken:
         return _begin(vmi, pods, now, around)
     decision = _schedule(vmi, facts.current(taken, vmi), now, around)
@@ -171,7 +171,8 @@ def _schedule(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime, aroun
 def _after_refusal(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
     """Nothing of the Pod ever ran, so another one may try its luck; for as long as any start may take. The refused one
     goes when its successor is there."""
-    left_s = handoffs.POD_STARTED.deadline_s - _age_s(vmi.metadata.creation_timestamp, now)
+    first = next((h.time for h in vmi.status.handoffs if h.name == handoffs.POD_CREATED.name), None)
+    left_s = handoffs.POD_STARTED.deadline_s - _age_s(first, now)
     pause_s = REFUSAL_PAUSE_S - _age_s(pod.metadata.creation_timestamp, now)
     message = f"node {pod.spec.node_name} refused the launcher Pod: {pod.status.message or pod.status.reason}"
     if left_s <= 0:

@@ -50,7 +50,12 @@ def current(pods: Iterable[Pod], vmi: VirtualMachineInstance) -> Pod | None:
     """The newest Pod, of those on the VMI's node once it has one."""
     node = vmi.status.node_name
     mine = [pod for pod in pods if not node or pod.spec.node_name == node]
-    return max(mine, key=lambda pod: (pod.metadata.creation_timestamp or "", pod.metadata.name), default=None)
+    return max(mine, key=age_key, default=None)
+
+
+def age_key(pod: Pod) -> tuple[str, str]:
+    """The newest Pod has the greatest."""
+    return pod.metadata.creation_timestamp or "", pod.metadata.name
 
 
 def compute_state(pod: Pod) -> ContainerState:

@@ -83,6 +83,12 @@ def test_pod_that_its_node_refused_is_followed_by_another(state: dict[str, objec
     assert "no such device" in decision.notes[0].message
 
 
+def test_newest_refusal_counts() -> None:
+    newer = pod(phase="Failed", status=REFUSED, metadata={"creationTimestamp": "2026-01-01T00:00:09Z"})
+    older = pod(phase="Failed", status=REFUSED)
+    assert decide(scheduling(vmi(), NOW), [newer, older], NOW) == Decision(recheck_s=REFUSAL_PAUSE_S - 1)
+
+
 def test_refused_pod_goes_when_its_successor_is_there() -> None:
     before = scheduling(vmi(), NOW)
     refused = pod(phase="Failed", status=REFUSED)
