@@ -54,6 +54,28 @@ def test_the_guest_outlives(owned: Cluster, space: Space, part: str) -> None:
     assert space.vmi("steady")["status"]["phase"] == "Running"
 
 
+def test_guests_outlive_a_kubelet_that_dies_while_virt_handler_is_away(owned: Cluster, space: Space) -> None:
+    """As in an update of both. A kubelet that starts asks again whether the Pods that run may be on its node, by the
+    labels that it has now; virt-handler, which would correct them, has not started yet."""
+    names = ("first", "second")
+    for name in names:
+        space.boot(kernel_boot(name))
+    before = {name: space.engine.qemu_pid(space.namespace, name) for name in names}
+    handlers = set(space.engine.component_pids("virt-handler"))
+    owned.kubectl("-n", "virtpod", "delete", "pod", "-l", "kubevirt.io=virt-handler", "--wait=false")
+    eventually(
+        lambda: not handlers & set(space.engine.component_pids("virt-handler")), within_s=30, what="handlers end"
+    )
+    kill(owned, "kubelet")
+    owned.kubectl("-n", "virtpod", "rollout", "status", "daemonset/virt-handler", "--timeout=120s", timeout=140)
+    for name in names:
+        eventually(lambda n=name: answers(space, n, "here"), within_s=60, what=f"console of {name}")  # type: ignore[misc]
+        eventually(lambda n=name: ready(space, n), within_s=60, what=f"{name} Ready")  # type: ignore[misc]
+    assert {name: space.engine.qemu_pid(space.namespace, name) for name in names} == before
+    pods = space.engine.get("-n", space.namespace, "pods")["items"]
+    assert {pod["status"]["phase"] for pod in pods} == {"Running"}
+
+
 def test_a_dead_nodes_machines_are_not_started_elsewhere_before_they_are_known_dead(
     owned: Cluster, space: Space
 ) -> None:

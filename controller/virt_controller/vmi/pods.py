@@ -80,7 +80,7 @@ def is_finished(pod: Pod) -> bool:
 
 def was_refused(pod: Pod) -> bool:
     """The kubelet did not take it, for want of something that the scheduler thought there was: nothing of it ran. A
-    kubelet that has just started knows neither its devices nor its node's labels for a moment."""
+    kubelet that has just started does not know its devices for a moment."""
     reason = pod.status.reason or ""
     refused = reason in _REFUSALS or reason.startswith("OutOf")
     return refused and pod.status.phase == "Failed" and not _ever_ran(pod)

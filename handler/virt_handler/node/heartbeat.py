@@ -1,4 +1,9 @@
-"""Tells the cluster once a minute, in one patch: the handler is alive, where it is, and what its node can do."""
+"""Tells the cluster once a minute, in one patch: the handler is alive, where it is, and what its node can do.
+
+A node that was offered stays offered, whether the handler stops, starts or has lost its kubelet. Every launcher Pod
+asks for the label, and a kubelet that starts compares it again for the Pods that run: if it finds another value it ends
+their guests (docs/decisions/0016). Only virt-controller takes the label away, from a node that has long been silent.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +68,6 @@ class Heartbeat:
                 pause = _RETRY_S
             if not stop.is_set():
                 self._clock.wait(self._wake, pause)
-        self.withdraw()
         waker.join()
 
     def nudge(self) -> None:
@@ -80,17 +84,10 @@ class Heartbeat:
             self._learn_address(self._node)
         self._node = self._patch(self._label_changes(self._node))
 
-    def withdraw(self) -> None:
-        """No new VMs while we are away; those that run do not care."""
-        try:
-            self._patch({names.LABEL_SCHEDULABLE: "false"})
-        except ApiError as error:
-            log.warning("could not withdraw the node; the controller will, in a while", error=str(error))
-
     def _label_changes(self, node: Node) -> dict[str, str | None]:
         """Only what changed goes over the wire; schedulable always: the controller may have taken it away."""
         before = node.metadata.labels
-        wanted = self._state_labels()
+        wanted = self._state_labels(before)
         if node.metadata.annotations.get(names.ANNOTATION_SKIP_NODE_LABELLER) != "true":
             wanted |= self._capability_labels()
             gone = {key for key in before if key.startswith(OWNED_PREFIXES) and key not in wanted}
@@ -98,15 +95,20 @@ class Heartbeat:
             gone = set()
         changes: dict[str, str | None] = {key: value for key, value in wanted.items() if before.get(key) != value}
         changes |= dict.fromkeys(gone)
-        changes[names.LABEL_SCHEDULABLE] = wanted[names.LABEL_SCHEDULABLE]
+        if names.LABEL_SCHEDULABLE in wanted:
+            changes[names.LABEL_SCHEDULABLE] = wanted[names.LABEL_SCHEDULABLE]
         return changes
 
-    def _state_labels(self) -> dict[str, str]:
-        """A node whose devices the kubelet does not know yet would only turn launchers away."""
-        schedulable = {names.LABEL_SCHEDULABLE: "true" if self._ready() else "false"}
-        if not self._kubelet_root:
-            return schedulable
-        return schedulable | cpu_manager_labels(self._kubelet_root, self._config().feature_gates)
+    def _state_labels(self, before: dict[str, str]) -> dict[str, str]:
+        labels: dict[str, str] = {}
+        if self._ready():
+            labels[names.LABEL_SCHEDULABLE] = "true"
+        elif names.LABEL_SCHEDULABLE not in before:
+            # Its devices are not known yet, so it would only turn launchers away.
+            labels[names.LABEL_SCHEDULABLE] = "false"
+        if self._kubelet_root:
+            labels |= cpu_manager_labels(self._kubelet_root, self._config().feature_gates)
+        return labels
 
     def _capability_labels(self) -> dict[str, str]:
         texts = [self._capabilities.text(name) for name in (HOST_FILE, DOMAIN_FILE, FEATURES_FILE)]

@@ -165,34 +165,57 @@ def test_node_that_the_labeller_shall_skip_still_beats(kube: FakeKube, tmp_path:
     assert node["annotations"][names.ANNOTATION_HEARTBEAT]
 
 
-def test_node_without_its_devices_takes_no_machines(kube: FakeKube, tmp_path: Path) -> None:
-    """And as soon as the kubelet knows of them, it does."""
-    ready = [False]
-    kube.put(NODE, {"metadata": {"labels": {}}})
+def schedulable(kube: FakeKube) -> str | None:
+    labels_now: dict[str, str] = kube.objects[NODE]["metadata"]["labels"]
+    return labels_now.get(names.LABEL_SCHEDULABLE)
+
+
+def waiting(kube: FakeKube, tmp_path: Path, ready: list[bool]) -> Heartbeat:
+    """Of a node whose kubelet may not know our devices."""
     capabilities = NodeCapabilities(str(tmp_path), kvm=False)
-    heart = Heartbeat(
+    return Heartbeat(
         kube.client(), "node1", "10.0.0.1:8186", capabilities, FakeClock(), kubelet_root="/k", ready=lambda: ready[0]
     )
 
-    def schedulable() -> str:
-        label: str = kube.objects[NODE]["metadata"]["labels"].get(names.LABEL_SCHEDULABLE, "")
-        return label
 
+def test_new_node_takes_machines_as_soon_as_the_kubelet_knows_its_devices(kube: FakeKube, tmp_path: Path) -> None:
+    ready = [False]
+    kube.put(NODE, {"metadata": {"labels": {}}})
+    heart = waiting(kube, tmp_path, ready)
     with running(heart.run):
-        eventually(lambda: schedulable() == "false")
+        eventually(lambda: schedulable(kube) == "false")
         ready[0] = True
         heart.nudge()
-        eventually(lambda: schedulable() == "true")
+        eventually(lambda: schedulable(kube) == "true")
         assert kube.objects[NODE]["metadata"]["labels"]["kubevirt.io/cpumanager"] == "false"
-    assert schedulable() == "false"
 
 
-def test_stop_withdraws_the_node(kube: FakeKube, tmp_path: Path) -> None:
-    kube.put(NODE, {"metadata": {"labels": {}}})
-    heart = beating(kube, tmp_path)
+def test_node_that_was_offered_stays_so(kube: FakeKube, tmp_path: Path) -> None:
+    """A kubelet that starts and finds another label ends the guests that run, so neither its absence nor ours shows."""
+    ready = [False]
+    kube.put(NODE, {"metadata": {"labels": {names.LABEL_SCHEDULABLE: "true"}}})
+    heart = waiting(kube, tmp_path, ready)
+    with running(heart.run):
+        eventually(lambda: patches(kube))
+        ready[0] = True
+        heart.nudge()
+        eventually(lambda: len(patches(kube)) == 2)
+        ready[0] = False
+        heart.nudge()
+        eventually(lambda: len(patches(kube)) == 3)
+    assert [patch["labels"].get(names.LABEL_SCHEDULABLE) for patch in patches(kube)] == [None, "true", None]
+    assert schedulable(kube) == "true"
+
+
+def test_node_that_the_controller_withdrew_is_offered_when_it_is_ready(kube: FakeKube, tmp_path: Path) -> None:
+    ready = [False]
+    kube.put(NODE, {"metadata": {"labels": {names.LABEL_SCHEDULABLE: "false"}}})
+    heart = waiting(kube, tmp_path, ready)
     heart.beat()
-    heart.withdraw()
-    assert kube.objects[NODE]["metadata"]["labels"][names.LABEL_SCHEDULABLE] == "false"
+    assert schedulable(kube) == "false"
+    ready[0] = True
+    heart.beat()
+    assert schedulable(kube) == "true"
 
 
 def test_who_listens_everywhere_is_reached_at_the_nodes_address(kube: FakeKube, tmp_path: Path) -> None:
