@@ -79,6 +79,21 @@ def test_boots_a_kernel_out_of_an_image(space: Space) -> None:
         assert "console=ttyS0 quiet" in console.shell("cat /proc/cmdline")
 
 
+def test_named_processor_is_looked_for_among_the_nodes_and_shown_to_the_guest(space: Space) -> None:
+    labels = {key for node in space.engine.get("nodes")["items"] for key in node["metadata"]["labels"]}
+    offered = sorted(key for key in labels if key.startswith("cpu-model.node.kubevirt.io/"))
+    assert offered, "no node offers any named processor"
+    manifest = kernel_boot("named")
+    manifest["spec"]["domain"]["cpu"] = {"model": offered[0].partition("/")[2]}
+    space.boot(manifest)
+    (pod,) = space.engine.get("-n", space.namespace, "pods")["items"]
+    assert pod["spec"]["nodeSelector"].items() >= {offered[0]: "true", "kubernetes.io/arch": "amd64"}.items()
+    with space.console("named") as console:
+        console.prompt()
+        shown = console.shell("grep -m1 'model name' /proc/cpuinfo")
+    assert offered[0].partition("/")[2].lower()[:5] in shown.lower()
+
+
 def test_network_both_ways_through_masquerade(space: Space) -> None:
     """DHCP gives the guest an address; it answers from outside the Pod at the Pod's address, and reaches out."""
     running = space.boot(vmi("net"))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from virt_controller.launcher_pod import sections, volumes
+from virt_controller.launcher_pod import placement, sections, volumes
 from virt_controller.launcher_pod.parts import Parts, combine
 from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig, grace_seconds
 from virt_core.apis import names
@@ -37,7 +37,7 @@ SECTIONS: tuple[Section, ...] = (
     sections.cpu_and_memory,
     sections.devices,
     sections.ports,
-    sections.placement,
+    placement.placement,
 )
 
 
@@ -97,7 +97,7 @@ def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> 
         image_pull_secrets=[LocalObjectReference(name=name) for name in parts.pull_secrets],
         hostname=(spec.hostname or vmi.metadata.name).replace(".", "-")[:63].rstrip("-"),
         subdomain=spec.subdomain,
-        affinity=spec.affinity,
+        affinity=placement.affinity(vmi, config),
         scheduler_name=spec.scheduler_name,
         tolerations=spec.tolerations,
         priority_class_name=spec.priority_class_name,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from virt_controller.launcher_pod import memory
@@ -42,6 +42,8 @@ class TemplateConfig:
     #: Whether some node offers the device; a request for what nobody has would never be scheduled.
     kvm: bool = False
     vhost_net: bool = False
+    #: What each node says of itself; a request for what nobody offers would never be scheduled either.
+    node_labels: Sequence[Mapping[str, str]] = ()
     qemu_timeout_s: int = 240
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     #: The claims of the VMI's volumes, by their names.
@@ -176,8 +178,3 @@ def ports(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
             for port in nic.ports
         )
     )
-
-
-def placement(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
-    cluster = dict(config.cluster.node_selectors)
-    return Parts(node_selector=cluster | vmi.spec.node_selector | {names.LABEL_SCHEDULABLE: "true"})

@@ -223,6 +223,7 @@ def with_devices(template: TemplateConfig, nodes: list[Node], cluster: ClusterCo
         launcher_pull_policy=template.launcher_pull_policy,
         kvm=not cluster.use_emulation or any(_offers(node, names.RESOURCE_KVM) for node in nodes),
         vhost_net=any(_offers(node, names.RESOURCE_VHOST_NET) for node in nodes),
+        node_labels=[node.metadata.labels for node in nodes],
         qemu_timeout_s=template.qemu_timeout_s,
         cluster=cluster,
     )

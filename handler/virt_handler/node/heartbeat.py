@@ -90,7 +90,9 @@ class Heartbeat:
         wanted = self._state_labels(before)
         if node.metadata.annotations.get(names.ANNOTATION_SKIP_NODE_LABELLER) != "true":
             wanted |= self._capability_labels()
-            gone = {key for key in before if key.startswith(OWNED_PREFIXES) and key not in wanted}
+            # Nodes that were not probed yet, or whose record is lost, can still do what they could.
+            known = all(self._capabilities.text(name) for name in (HOST_FILE, DOMAIN_FILE))
+            gone = {key for key in before if known and key.startswith(OWNED_PREFIXES) and key not in wanted}
         else:
             gone = set()
         changes: dict[str, str | None] = {key: value for key, value in wanted.items() if before.get(key) != value}

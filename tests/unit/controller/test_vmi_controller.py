@@ -15,6 +15,7 @@ from framework.waiting import eventually, running
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.vmi.controller import OWNER_INDEX, VMIController, limits_cpu, owner_indexer, with_devices
 from virt_core.apis import names
+from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.nodes import Namespace, Node, NodeStatus
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -180,6 +181,12 @@ def test_devices_follow_the_nodes() -> None:
     assert not with_devices(template, [slow]).kvm
     assert with_devices(template, [slow, fast]).kvm
     assert with_devices(template, [slow, fast]).vhost_net
+
+
+def test_template_knows_what_the_nodes_say_of_themselves() -> None:
+    nodes = [Node(metadata=ObjectMeta(name=name, labels={"zone": name})) for name in ("a", "b")]
+    template = with_devices(TemplateConfig("example.internal/launcher:v1"), nodes)
+    assert list(template.node_labels) == [{"zone": "a"}, {"zone": "b"}]
 
 
 def test_machines_of_chosen_namespaces_get_a_cpu_limit() -> None:

@@ -130,6 +130,7 @@ def test_cache_files_are_read_again_when_they_change(tmp_path: Path) -> None:
 
 
 def beating(kube: FakeKube, tmp_path: Path, address: str = "10.0.0.1:8186") -> Heartbeat:
+    (tmp_path / "host-capabilities.xml").write_text(HOST)
     (tmp_path / "domcapabilities.xml").write_text(DOMAIN)
     return Heartbeat(kube.client(), "node1", address, NodeCapabilities(str(tmp_path), kvm=False), FakeClock())
 
@@ -153,6 +154,17 @@ def test_heartbeat_is_one_patch_and_a_small_one_later(kube: FakeKube, tmp_path: 
     _first, second = patches(kube)
     assert set(second["labels"]) == {names.LABEL_SCHEDULABLE}
     assert second["annotations"][names.ANNOTATION_HEARTBEAT]
+
+
+def test_node_without_a_record_of_its_abilities_keeps_their_labels(kube: FakeKube, tmp_path: Path) -> None:
+    """Machines that asked for them run there."""
+    before = {"cpu-model.node.kubevirt.io/Nehalem": "true"}
+    kube.put(NODE, {"metadata": {"labels": before}})
+    heart = beating(kube, tmp_path)
+    (tmp_path / "host-capabilities.xml").unlink()
+    (tmp_path / "domcapabilities.xml").unlink()
+    heart.beat()
+    assert kube.objects[NODE]["metadata"]["labels"].items() >= before.items()
 
 
 def test_node_that_the_labeller_shall_skip_still_beats(kube: FakeKube, tmp_path: Path) -> None:
