@@ -72,13 +72,13 @@ def _connected(session: Session, port: int, kind: int) -> socket.socket:
     addresses = [address for ip in session.pod_ips() if (address := pod_address(ip))]
     if not addresses:
         raise failed_precondition(f"VMI {session.key} has no address on the Pod network")
-    failure: OSError | None = None
+    failures = []
     for address in addresses:
         try:
             return _dial(address, port, kind)
         except OSError as error:
-            failure = error
-    raise internal(f"port {port} of VMI {session.key} can not be reached: {failure}")
+            failures.append(f"{address}: {error}")
+    raise internal(f"port {port} of VMI {session.key} can not be reached: {'; '.join(failures)}")
 
 
 def _dial(address: str, port: int, kind: int) -> socket.socket:

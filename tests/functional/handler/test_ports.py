@@ -100,6 +100,22 @@ def test_nobody_there_is_said_at_once(service: Service, loopback: str) -> None:
         assert opened(stub, pb.STREAM_KIND_TCP, port=0).failure() is grpc.StatusCode.INVALID_ARGUMENT
 
 
+def test_each_address_that_failed_is_named_with_its_reason(service: Service, loopback: str) -> None:
+    """Of two families the first is the one that counts, and the second often has no route at all."""
+    report = NetReport(interfaces=[NetReportInterface(name="default", pod_ips=["127.0.0.1", "127.0.0.2"])])
+    service.session.network_done(report)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    with service.stub() as stub:
+        client = opened(stub, pb.STREAM_KIND_TCP, port=port)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(client.call)
+    told = caught.value.details()
+    assert f"port {port} of VMI" in told
+    assert "127.0.0.1: [Errno 111]" in told
+    assert "127.0.0.2: [Errno 111]" in told
+
+
 @pytest.mark.parametrize("address", ["", "127.0.0.1", "169.254.169.254", "0.0.0.0", "example.com"])
 def test_only_a_pods_address_is_dialled(service: Service, tcp_port: int, address: str) -> None:
     service.session.network_done(NetReport(interfaces=[NetReportInterface(name="default", pod_ips=[address])]))
