@@ -26,7 +26,8 @@ def placement(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     """What the user says goes before what follows from the machine."""
     chosen = dict(config.cluster.node_selectors) | vmi.spec.node_selector
     machine = {names.LABEL_NODE_ARCH: vmi.spec.architecture} if vmi.spec.architecture else {}
-    offered = next((some for some in (machine | dict(_processor(vmi)), machine) if _is_offered(some, config)), {})
+    wishes = (machine | dict(_processor(vmi)), machine)
+    offered = next((wish for wish in wishes if _is_offered(wish | chosen, config)), {})
     return Parts(node_selector=offered | chosen | {names.LABEL_SCHEDULABLE: "true"})
 
 
@@ -40,7 +41,7 @@ def affinity(vmi: VirtualMachineInstance, config: TemplateConfig) -> Affinity | 
 
 
 def _is_offered(wanted: dict[str, str], config: TemplateConfig) -> bool:
-    """All of it by one node: of two that have half each, neither will do."""
+    """All of it by one node that the user lets it to: of two that have half each, neither will do."""
     return any(wanted.items() <= labels.items() for labels in config.node_labels)
 
 

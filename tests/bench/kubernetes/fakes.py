@@ -34,7 +34,8 @@ def now() -> str:
 
 def node(name: str) -> dict[str, Any]:
     # Without the label of an operating system no DaemonSet of ours comes here.
-    labels = {"kubernetes.io/hostname": name, "kubevirt.io/schedulable": "true", LABEL: "true"}
+    labels = {"kubernetes.io/hostname": name, "kubernetes.io/arch": "amd64", "kubevirt.io/schedulable": "true"}
+    labels[LABEL] = "true"
     meta = {"name": name, "labels": labels, "annotations": {"kubevirt.io/heartbeat": now()}}
     taint = {"key": LABEL, "value": "true", "effect": "NoSchedule"}
     return {"apiVersion": "v1", "kind": "Node", "metadata": meta, "spec": {"taints": [taint]}}

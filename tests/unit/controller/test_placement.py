@@ -21,7 +21,9 @@ READY = {names.LABEL_SCHEDULABLE: "true"}
 
 def spec_of(cpu: dict[str, Any], *nodes: dict[str, str], **spec: Any) -> dict[str, Any]:
     machine = vmi(spec={"architecture": "amd64", "domain": {"devices": {}, "cpu": cpu}, **spec})
-    config = TemplateConfig("launcher:v1", node_labels=nodes, cluster=ClusterConfig(node_selectors={"pool": "vms"}))
+    # All are in the pool to which the cluster's configuration sends machines.
+    labels = [node | {"pool": "vms"} for node in nodes]
+    config = TemplateConfig("launcher:v1", node_labels=labels, cluster=ClusterConfig(node_selectors={"pool": "vms"}))
     plain: dict[str, Any] = to_plain(render(machine, config).spec)
     return plain
 
@@ -58,6 +60,14 @@ def test_one_node_must_offer_all_of_it() -> None:
     cpu = {"model": "Nehalem", "features": [{"name": "aes"}]}
     assert selector(cpu, AMD64 | NEHALEM, AMD64 | AES) == AMD64
     assert selector(cpu, AMD64 | NEHALEM, AMD64 | NEHALEM | AES) == AMD64 | NEHALEM | AES
+
+
+def test_nodes_that_the_user_does_not_want_do_not_count() -> None:
+    cpu = {"model": "Nehalem"}
+    assert selector(cpu, AMD64 | NEHALEM, {"disk": "ssd"}, nodeSelector={"disk": "ssd"}) == {"disk": "ssd"}
+    assert selector(cpu, {"disk": "ssd"} | NEHALEM, AMD64 | {"disk": "ssd"}, nodeSelector={"disk": "ssd"}) == (
+        AMD64 | {"disk": "ssd"}
+    )
 
 
 def test_the_users_own_words_win() -> None:
