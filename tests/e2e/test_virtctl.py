@@ -95,17 +95,30 @@ def forwarding(space: Space, *args: str) -> Iterator[list[int]]:
 
 def echo(port: int, data: bytes) -> bytes:
     with socket.create_connection(("127.0.0.1", port), 20) as client:
-        client.sendall(data)
-        answer = b""
-        while len(answer) < len(data) and (piece := client.recv(65536)):
-            answer += piece
-        return answer
+        return echoed(client, data)
 
 
-def persistently(port: int, data: bytes) -> bytes:
-    """The guest's server lets two wait, and a slow one may not get to a third in time: that one never began. What began
-    must come back whole."""
-    return eventually(lambda: echo(port, data), within_s=60, what="an answer")  # type: ignore[no-any-return]
+def echoed(client: socket.socket, data: bytes) -> bytes:
+    client.sendall(data)
+    answer = b""
+    while len(answer) < len(data) and (piece := client.recv(65536)):
+        answer += piece
+    return answer
+
+
+def begun(port: int) -> socket.socket:
+    """A connection on which the guest has answered. Its server lets two wait, and a slow guest may let a third down."""
+    client = socket.create_connection(("127.0.0.1", port), 20)
+    if echoed(client, b"hello\n") == b"hello\n":
+        return client
+    client.close()
+    raise ConnectionError("no answer")
+
+
+def large_echo(port: int, data: bytes) -> bytes:
+    """What has begun must come back whole."""
+    with eventually(lambda: begun(port), within_s=60, what="the guest's echo server") as client:
+        return echoed(client, data)
 
 
 def datagram(port: int, data: bytes) -> bytes:
@@ -123,7 +136,7 @@ def test_port_forward_to_the_echo_server(space: Space) -> None:
         eventually(lambda: echo(port, b"hello\n") == b"hello\n", within_s=60, what="the guest's echo server")
         large = b"0123456789abcde\n" * 65536
         with ThreadPoolExecutor(4) as pool:
-            answers = list(pool.map(lambda _: persistently(port, large), range(4)))
+            answers = list(pool.map(lambda _: large_echo(port, large), range(4)))
         assert [len(answer) for answer in answers] == [len(large)] * 4
         assert all(answer == large for answer in answers)
         with socket.create_connection(("127.0.0.1", lines), 20) as client:

@@ -6,7 +6,7 @@ left to the launcher, which fails the VMI and names the field; a Pod that nobody
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
@@ -24,10 +24,10 @@ _FORBIDDEN = "forbid"
 
 def placement(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     """What the user says goes before what follows from the machine."""
-    chosen = dict(config.cluster.node_selectors) | vmi.spec.node_selector
+    chosen = _chosen(vmi, config)
     machine = {names.LABEL_NODE_ARCH: vmi.spec.architecture} if vmi.spec.architecture else {}
     wishes = (machine | dict(_processor(vmi)), machine)
-    offered = next((wish for wish in wishes if _is_offered(wish | chosen, config)), {})
+    offered = next((wish for wish in wishes if _nodes_with(wish | chosen, config)), {})
     return Parts(node_selector=offered | chosen | {names.LABEL_SCHEDULABLE: "true"})
 
 
@@ -35,14 +35,18 @@ def affinity(vmi: VirtualMachineInstance, config: TemplateConfig) -> Affinity | 
     """The VMI's own, without the nodes whose processor has what the guest must not see."""
     features = vmi.spec.domain.cpu.features if vmi.spec.domain.cpu is not None else []
     unwanted = [names.LABEL_PREFIX_CPU_FEATURE + each.name for each in features if each.policy == _FORBIDDEN]
-    if not unwanted or all(any(key in labels for key in unwanted) for labels in config.node_labels):
+    if not unwanted or all(labels.keys() & unwanted for labels in _nodes_with(_chosen(vmi, config), config)):
         return vmi.spec.affinity
     return _without(vmi.spec.affinity or Affinity(), unwanted)
 
 
-def _is_offered(wanted: dict[str, str], config: TemplateConfig) -> bool:
-    """All of it by one node that the user lets it to: of two that have half each, neither will do."""
-    return any(wanted.items() <= labels.items() for labels in config.node_labels)
+def _chosen(vmi: VirtualMachineInstance, config: TemplateConfig) -> dict[str, str]:
+    return dict(config.cluster.node_selectors) | vmi.spec.node_selector
+
+
+def _nodes_with(wanted: dict[str, str], config: TemplateConfig) -> list[Mapping[str, str]]:
+    """Those that have all of it: of two that have half each, neither will do."""
+    return [labels for labels in config.node_labels if wanted.items() <= labels.items()]
 
 
 def _processor(vmi: VirtualMachineInstance) -> Iterator[tuple[str, str]]:

@@ -85,7 +85,7 @@ class Heartbeat:
         self._node = self._patch(self._label_changes(self._node))
 
     def _label_changes(self, node: Node) -> dict[str, str | None]:
-        """Only what changed goes over the wire; schedulable always: the controller may have taken it away."""
+        """Only what changed goes over the wire; schedulable each time: the controller may have taken it away."""
         before = node.metadata.labels
         wanted = self._state_labels(before)
         if node.metadata.annotations.get(names.ANNOTATION_SKIP_NODE_LABELLER) != "true":

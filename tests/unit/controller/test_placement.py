@@ -95,5 +95,6 @@ def test_forbidden_features_are_added_to_each_alternative() -> None:
     assert found == [[("a", "Exists"), WITHOUT_AVX], [("b", "Exists"), WITHOUT_AVX]]
 
 
-def test_feature_that_every_node_has_is_left_to_the_launcher() -> None:
+def test_feature_that_every_allowed_node_has_is_left_to_the_launcher() -> None:
     assert "affinity" not in spec_of(FORBID_AVX, AMD64 | AVX)
+    assert "affinity" not in spec_of(FORBID_AVX, AMD64 | AVX | {"disk": "ssd"}, AMD64, nodeSelector={"disk": "ssd"})
