@@ -53,8 +53,20 @@ def booked_row(engine: Kubernetes, vmi: dict[str, Any]) -> Row:
     return Row("memory booked beyond the guest's", value, "use + a margin (KubeVirt 288 MiB + 35 MB)")
 
 
+def settle(engine: Kubernetes, quiet_s: float = 3, within_s: float = 60) -> None:
+    """Waits until nobody writes any more: the Events of the last deletion are not the next start's."""
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        before = apiload.writes(engine.kubeconfig)
+        time.sleep(quiet_s)
+        if not spent(before, apiload.writes(engine.kubeconfig)).keys() - OF_KUBERNETES:
+            return
+    print(f"  somebody else still writes after {within_s:.0f} s: the counts hold theirs too", flush=True)
+
+
 def writes_of(engine: Kubernetes, act: Callable[[], object]) -> dict[str, int]:
     """API writes by resource while `act` runs, what Kubernetes writes for itself left out."""
+    settle(engine)
     before = apiload.writes(engine.kubeconfig)
     act()
     found = spent(before, apiload.writes(engine.kubeconfig))
