@@ -75,6 +75,7 @@ def step(engine: Kubernetes, count: int, offset: int) -> Step:
     create_all(engine.kubeconfig, names)
     for observer in (scheduling, scheduled):
         observer.wait(lambda o=observer: len(o.up) >= len(names), f"{len(names)} VMIs", 900)  # type: ignore[misc]
+        observer.stop()
     rates = [len(names) / (max(o.up.values()) - begun) for o in (scheduling, scheduled)]
     return Step(count, rates[0], rates[1], controller_kib(engine))
 

@@ -105,11 +105,19 @@ class Observer(threading.Thread):
         self.gone: dict[str, float] = {}
         self.last: dict[str, Any] = {}
         self._changed = threading.Condition()
+        self._done = threading.Event()
 
     def run(self) -> None:
-        for event in self._kube.watch(self._kind.cls, "default", resource_version=self._version, timeout_s=600):
-            if event.object is not None:
-                self._note(event.type, event.object, time.monotonic())
+        with self._kube.watch(self._kind.cls, "default", resource_version=self._version, timeout_s=600) as changes:
+            for event in changes:
+                if self._done.is_set():
+                    return
+                if event.object is not None:
+                    self._note(event.type, event.object, time.monotonic())
+
+    def stop(self) -> None:
+        """Ends with the next change: an observer that stays would be a load on what is measured next."""
+        self._done.set()
 
     def _note(self, change: str, seen: Any, now: float) -> None:
         name = seen.metadata.name
@@ -168,4 +176,5 @@ def delete(kubeconfig: str, kind: Kind, names: list[str], observer: Observer) ->
         asked[name] = time.monotonic()
         client.request("DELETE", f"{kind.path}/{name}", {"gracePeriodSeconds": 0} if kind.path == PODS else None)
     observer.wait(lambda: observer.gone.keys() >= set(names), f"{len(names)} of {kind.path} gone")
+    observer.stop()
     return [observer.gone[name] - asked[name] for name in names]
