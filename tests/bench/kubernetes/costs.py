@@ -78,6 +78,7 @@ def in_words(counts: dict[str, int]) -> str:
 
 
 def idle_row(engine: Kubernetes, seconds: int = 60) -> Row:
+    settle(engine)
     before = apiload.writes(engine.kubeconfig)
     time.sleep(seconds)
     counts = spent(before, apiload.writes(engine.kubeconfig))
