@@ -62,6 +62,7 @@ format: setup-dev ## format the code
 
 .PHONY: cluster
 cluster: setup-dev setup-cluster guest ## start a real Kubernetes on this machine, of NODES=2 nodes (first time: builds it, minutes)
+	@hack/kubectl helm >/dev/null
 	@$(PY) -m tests.cluster up $(if $(NODES),--nodes $(NODES))
 
 .PHONY: cluster-programs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,10 @@ def test_a_dead_node_takes_no_commands(layout: Layout) -> None:
 
 def test_the_settings_are_plain_json(layout: Layout) -> None:
     assert json.loads((layout.state / "settings.json").read_text())["octet"] == 225
+
+
+def test_make_cluster_brings_helm() -> None:
+    """README goes on with `helm install`, also on a machine that has kubectl and no helm."""
+    root = Path(__file__).resolve().parents[3]
+    done = subprocess.run(["make", "-n", "cluster"], cwd=root, capture_output=True, text=True, timeout=30, check=True)
+    assert done.stdout.index("hack/kubectl helm") < done.stdout.index("tests.cluster up")
