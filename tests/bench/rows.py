@@ -19,7 +19,7 @@ def times(ours: float, floor: float) -> str:
 
 
 def show(rows: list[Row]) -> None:
-    table = [("", "ours", "floor", "ratio", "aim"), *((r.what, r.value, r.floor, r.ratio, r.aim) for r in rows)]
+    table = [("", "measured", "floor", "ratio", "aim"), *((r.what, r.value, r.floor, r.ratio, r.aim) for r in rows)]
     used = [column for column in range(5) if any(line[column] for line in table[1:])]
     widths = {column: max(len(line[column]) for line in table) for column in used}
     print()
