@@ -22,19 +22,19 @@ from virt_core.runtime.health import Check, HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
-from virt_handler.attachment import Attachments
-from virt_handler.controller import HandlerController, Parts
-from virt_handler.network import NetworkWiring
+from virt_handler.loop.controller import HandlerController, Parts
+from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
+from virt_handler.loop.sessions import Session, Sessions
+from virt_handler.loop.watcher import Watcher
 from virt_handler.node.capabilities import NodeCapabilities
 from virt_handler.node.devices.manager import DeviceManager
 from virt_handler.node.devices.units import Host
 from virt_handler.node.heartbeat import Heartbeat
-from virt_handler.node_server import NodeServer, certificates
-from virt_handler.node_service import NodeServicer
-from virt_handler.podfiles import PodFiles
-from virt_handler.records import GhostRecord, NetworkRecord, RecordStore
-from virt_handler.sessions import Session, Sessions
-from virt_handler.watcher import Watcher
+from virt_handler.pods.contacts import Contacts
+from virt_handler.pods.files import PodFiles
+from virt_handler.pods.network import NetworkWiring
+from virt_handler.service.node_server import NodeServer, certificates
+from virt_handler.service.node_service import NodeServicer
 
 log = get_logger(__name__)
 
@@ -67,7 +67,7 @@ class Handler:
         self.watcher = Watcher()
         self.capabilities = NodeCapabilities(node_info_dir, kvm_device=self.host.path("/dev/kvm"))
         self.config = ConfigWatcher(client, namespace)
-        self.attachments = Attachments(self.files, self.watcher, self.queue, self.tell)
+        self.contacts = Contacts(self.files, self.watcher, self.queue, self.tell)
         self._state = Path(state_dir)
 
     def controller(self, netsetup_command: str) -> HandlerController:
@@ -89,7 +89,7 @@ class Handler:
                 node_name=self.node_name,
                 sessions=self.sessions,
                 ghosts=RecordStore(str(self._state / "ghosts"), GhostRecord),
-                attachments=self.attachments,
+                contacts=self.contacts,
                 network=wiring,
                 capabilities=self.capabilities,
                 host=self.host,
@@ -110,7 +110,7 @@ class Handler:
         """Lets go of the launchers; they and their guests go on."""
         self.network.close()
         for session in self.sessions:
-            self.attachments.close(session)
+            self.contacts.close(session)
 
     def tell(self, session: Session, kind: str, reason: str, message: str) -> None:
         """A launcher's own Event, on the VMI of its session."""

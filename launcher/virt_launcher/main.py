@@ -7,7 +7,7 @@ import types
 from collections.abc import Sequence
 
 from virt_core.runtime.logs import configure
-from virt_launcher.children import Children, block_signals
+from virt_launcher.process.children import Children, block_signals
 from virt_launcher.settings import parse
 
 
@@ -17,11 +17,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     block_signals()
     leave_out_asyncio_grpc()
     from virt_core.runtime.supervisor import Supervisor
-    from virt_launcher.app import App
-    from virt_launcher.probe import Probe
+    from virt_launcher.probe.probe import Probe
+    from virt_launcher.process.app import App
 
     if settings.node_probe is not None:
-        from virt_launcher.probe_user import become_launcher
+        from virt_launcher.probe.user import become_launcher
 
         become_launcher()
     supervisor = Supervisor("virt-launcher", grace_s=5.0)

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import libvirt
 
-from virt_launcher.children import Children, block_signals
 from virt_launcher.hypervisor.daemon import Daemon
+from virt_launcher.process.children import Children, block_signals
 from virt_launcher.settings import Paths
 
 OVMF = "/usr/share/OVMF/OVMF"

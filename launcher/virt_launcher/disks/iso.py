@@ -11,9 +11,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from virt_launcher.children import Child, Children
 from virt_launcher.disks.cloud_init import IsoPlan
 from virt_launcher.errors import LauncherError
+from virt_launcher.process.children import Child, Children
 
 _DEADLINE_S = 10.0
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume
-from virt_launcher.children import Children
 from virt_launcher.disks import cloud_init, file_volumes, iso
 from virt_launcher.disks.claims import ClaimDisks
 from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_overlay
@@ -16,6 +15,7 @@ from virt_launcher.disks.empty_disk import make_empty_disk
 from virt_launcher.disks.held import Identity
 from virt_launcher.disks.sources import DiskSource, directory_supports_direct_io
 from virt_launcher.errors import InvalidVMIError
+from virt_launcher.process.children import Children
 from virt_launcher.settings import Paths
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")

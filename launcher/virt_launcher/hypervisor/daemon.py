@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 
 from virt_core.runtime.logs import get_logger
-from virt_launcher.children import Child, Children
 from virt_launcher.errors import StartUpError
+from virt_launcher.process.children import Child, Children
 from virt_launcher.settings import Paths
 
 log = get_logger(__name__)

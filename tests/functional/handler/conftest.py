@@ -15,9 +15,9 @@ from framework.waiting import eventually, running
 
 from virt_core.apis.base import to_plain
 from virt_core.kube.controller import Controller
-from virt_handler import isolation
-from virt_handler.controller import HandlerController
+from virt_handler.loop.controller import HandlerController
 from virt_handler.main import Handler
+from virt_handler.pods import isolation
 
 from .fakelauncher import FakeLauncher
 
@@ -47,7 +47,7 @@ class Node:
     def handler(self) -> Iterator[Handler]:
         """A virt-handler process, but for its process."""
         handler = Handler(self.kube.client(), NODE, str(self.pods), str(self.root / "info"), str(self.root / "state"))
-        handler.attachments._pod_of = lambda _pid: POD_UID
+        handler.contacts._pod_of = lambda _pid: POD_UID
         controller: HandlerController = handler.controller(str(self.netsetup))
         controller.restore()
         loop = Controller("vmi", handler.queue, controller.reconcile, 2, [handler.vmis])

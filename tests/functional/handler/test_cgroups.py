@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from virt_handler import isolation
+from virt_handler.pods import isolation
 
 pytestmark = pytest.mark.root
 

@@ -20,7 +20,8 @@ from framework.vmis import POD_UID, UID
 from framework.waiting import eventually
 
 from virt_core.rpc.status import failure_of, invalid_argument, unavailable
-from virt_handler import pulse, watchdog
+from virt_handler.decisions import pulse
+from virt_handler.loop import watchdog
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.notify.v1 import notify_pb2
 
@@ -266,7 +267,7 @@ def test_symlinked_volume_is_refused(node: Node, tmp_path: Path) -> None:
 def test_listener_of_another_pod_is_refused(node: Node, launcher: FakeLauncher) -> None:
     launcher.open()
     with node.handler() as handler:
-        handler.attachments._pod_of = lambda _pid: "another-pod"
+        handler.contacts._pod_of = lambda _pid: "another-pod"
         node.put(**HAND_OVER_NOW)
         assert node.phase("Failed")["reason"] == "LauncherFailed"
     assert not launcher.calls, "nothing was said to it"

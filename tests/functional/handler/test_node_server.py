@@ -16,10 +16,10 @@ from virt_core.apis import names
 from virt_core.rpc.channel import tls_channel
 from virt_core.rpc.handshake import PROTOCOL_VERSIONS
 from virt_core.rpc.tls import TlsFiles
-from virt_handler.node_server import NodeServer, certificates
-from virt_handler.node_service import NodeServicer
-from virt_handler.podfiles import PodFiles
-from virt_handler.sessions import Sessions
+from virt_handler.loop.sessions import Sessions
+from virt_handler.pods.files import PodFiles
+from virt_handler.service.node_server import NodeServer, certificates
+from virt_handler.service.node_service import NodeServicer
 from virt_protos.node.v1 import node_pb2, node_pb2_grpc
 
 SECRET = "/api/v1/namespaces/prod/secrets/virt-handler-tls"

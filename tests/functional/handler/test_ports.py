@@ -18,9 +18,9 @@ from framework.vmis import UID
 
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.rpc.tls import TlsFiles
-from virt_handler import dial
-from virt_handler.launchers import Launcher
-from virt_handler.wires import DatagramWire, TlsWire, Wire
+from virt_handler.pods.launchers import Launcher
+from virt_handler.streams import dial
+from virt_handler.streams.ends import DatagramWire, TlsWire, Wire
 from virt_protos.launcher.v1 import launcher_pb2
 from virt_protos.node.v1 import node_pb2 as pb
 

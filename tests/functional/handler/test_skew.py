@@ -13,7 +13,7 @@ from framework.waiting import eventually
 
 from virt_core.rpc import handshake
 from virt_core.rpc.status import RpcFailure
-from virt_handler import launchers
+from virt_handler.pods import launchers
 
 from .conftest import Node
 from .oldlauncher import OldLauncher

@@ -22,10 +22,10 @@ from virt_core.rpc.channel import tls_channel
 from virt_core.rpc.status import failure_of
 from virt_core.rpc.tls import TlsFiles
 from virt_core.runtime.clock import SystemClock
-from virt_handler import node_service
-from virt_handler.podfiles import PodFiles
-from virt_handler.records import GhostRecord
-from virt_handler.sessions import Session, Sessions
+from virt_handler.loop.records import GhostRecord
+from virt_handler.loop.sessions import Session, Sessions
+from virt_handler.pods.files import PodFiles
+from virt_handler.service import node_service
 from virt_protos.launcher.v1 import launcher_pb2
 from virt_protos.node.v1 import node_pb2 as pb
 from virt_protos.node.v1.node_pb2_grpc import NodeStub

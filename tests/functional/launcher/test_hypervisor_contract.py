@@ -13,7 +13,7 @@ from virt_launcher.hypervisor.fake import FakeHypervisor
 from virt_launcher.hypervisor.libvirt_door import LibvirtDoor
 from virt_launcher.hypervisor.libvirt_host import register_event_loop, run_event_loop, wake_event_loop
 from virt_launcher.hypervisor.ports import Change, Hypervisor, State
-from virt_launcher.picture import Picture
+from virt_launcher.machine.picture import Picture
 
 XML = "<domain type='test'><name>ns_vm1</name><memory>8192</memory><os><type>hvm</type></os></domain>"
 

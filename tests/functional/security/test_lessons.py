@@ -27,12 +27,12 @@ from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.pods import Pod
 from virt_core.runtime.clock import FakeClock
 from virt_core.runtime.files import connectable_socket
-from virt_handler import interfaces
-from virt_handler.domains import bounded
-from virt_handler.limits import MAX_ADDRESSES, MAX_GUEST_ONLY_INTERFACES, MAX_INTERFACES, MAX_WORD
-from virt_handler.notify_server import NotifyServicer
-from virt_handler.records import GhostRecord
-from virt_handler.sessions import Session
+from virt_handler.decisions import interfaces
+from virt_handler.decisions.domains import bounded
+from virt_handler.decisions.limits import MAX_ADDRESSES, MAX_GUEST_ONLY_INTERFACES, MAX_INTERFACES, MAX_WORD
+from virt_handler.loop.records import GhostRecord
+from virt_handler.loop.sessions import Session
+from virt_handler.pods.notify_server import NotifyServicer
 from virt_launcher.convert.converter import convert
 from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_overlay
 from virt_launcher.domain.domain import to_xml

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from framework.vmis import POD_UID
 
-from virt_handler import isolation
+from virt_handler.pods import isolation
 
 OTHER = "00000000-0000-0000-0000-000000000000"
 SYSTEMD = POD_UID.replace("-", "_")

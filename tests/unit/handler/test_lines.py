@@ -6,9 +6,9 @@ import grpc
 import pytest
 
 from virt_core.rpc.status import RpcFailure
-from virt_handler import answers
-from virt_handler.dial import pod_address
-from virt_handler.streams import USB_SLOTS, Switchboard
+from virt_handler.service import answers
+from virt_handler.streams.dial import pod_address
+from virt_handler.streams.switchboard import USB_SLOTS, Switchboard
 from virt_protos.launcher.v1 import launcher_pb2
 from virt_protos.node.v1 import node_pb2 as pb
 

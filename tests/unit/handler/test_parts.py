@@ -9,14 +9,14 @@ from framework.vmis import POD_UID, UID, handed_over, vmi
 
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.runtime.clock import FakeClock
-from virt_handler import network
-from virt_handler.domains import bounded, newest
-from virt_handler.limits import TokenBucket, clip
-from virt_handler.podfiles import UnsafeFileError, checked_name
-from virt_handler.records import GhostRecord, NetworkRecord, RecordStore
-from virt_handler.resolver import Resolver
-from virt_handler.sessions import Session, Sessions
-from virt_handler.view import Task
+from virt_handler.decisions.domains import bounded, newest
+from virt_handler.decisions.limits import TokenBucket, clip
+from virt_handler.decisions.vocabulary import Task
+from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
+from virt_handler.loop.sessions import Session, Sessions
+from virt_handler.pods import network
+from virt_handler.pods.files import UnsafeFileError, checked_name
+from virt_handler.pods.resolver import Resolver
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 GHOST = GhostRecord(vmi_uid=UID, namespace="default", name="vm", pod_uid=POD_UID, grace_seconds=7)

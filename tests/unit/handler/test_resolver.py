@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from framework.vmis import POD_UID, vmi
 
-from virt_handler import isolation, resolver
-from virt_handler.resolver import Resolver
+from virt_handler.pods import isolation, resolver
+from virt_handler.pods.resolver import Resolver
 
 POD_FILE = "# made by the node\nsearch ns.svc.cluster.local svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
 

@@ -13,9 +13,9 @@ from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
 from virt_core.kube.writes import difference
-from virt_handler import agents, migratable, status
-from virt_handler.domains import End
-from virt_handler.view import Launcher, Step, Task, View, Work
+from virt_handler.decisions import agents, migratable, status
+from virt_handler.decisions.domains import End
+from virt_handler.decisions.vocabulary import Launcher, Step, Task, View, Work
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 NOW = datetime(2026, 1, 1, 0, 0, 9, tzinfo=UTC)

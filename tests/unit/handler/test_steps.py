@@ -9,10 +9,10 @@ import pytest
 from framework.vmis import handed_over
 
 from virt_core.apis import handoffs
-from virt_handler import steps
-from virt_handler.domains import End
-from virt_handler.steps import next_step
-from virt_handler.view import Action, Launcher, Step, Task, View, Work
+from virt_handler.decisions import steps
+from virt_handler.decisions.domains import End
+from virt_handler.decisions.steps import next_step
+from virt_handler.decisions.vocabulary import Action, Launcher, Step, Task, View, Work
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 HANDED_OVER = datetime(2026, 1, 1, tzinfo=UTC)

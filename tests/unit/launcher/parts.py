@@ -9,12 +9,12 @@ from typing import Any
 from tests.unit.launcher.cases import UID
 from virt_core.apis.base import from_plain
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_launcher.children import Children, Ended
 from virt_launcher.disks.prepare import DiskPreparer
-from virt_launcher.guest_agent import GuestAgent
 from virt_launcher.hypervisor.fake import FakeHypervisor
-from virt_launcher.manager import DomainManager
-from virt_launcher.monitor import Monitor
+from virt_launcher.machine.guest_agent import GuestAgent
+from virt_launcher.machine.manager import DomainManager
+from virt_launcher.machine.monitor import Monitor
+from virt_launcher.process.children import Children, Ended
 from virt_launcher.settings import Paths, Settings
 
 QEMU_PID = 4711

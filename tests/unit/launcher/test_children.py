@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from virt_launcher.children import Ended, ended_from_status
+from virt_launcher.process.children import Ended, ended_from_status
 
 #: The reaper takes every child of its process, so each scenario has a process of its own.
 PRELUDE = """
 import os, signal, subprocess, sys, threading
-from virt_launcher.children import Children, block_signals
+from virt_launcher.process.children import Children, block_signals
 block_signals()
 children = Children()
 children.adopt_orphans()

@@ -12,12 +12,12 @@ import pytest
 from tests.unit.launcher.parts import make_parts, paths_in, plain_vmi
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_launcher.children import Children
 from virt_launcher.disks import claim_disk
 from virt_launcher.disks.prepare import DiskPreparer
 from virt_launcher.disks.sources import DiskSource
 from virt_launcher.errors import InvalidVMIError
-from virt_launcher.manager import SyncOptions
+from virt_launcher.machine.manager import SyncOptions
+from virt_launcher.process.children import Children
 
 MIB = 1 << 20
 CLAIM = {"name": "data", "persistentVolumeClaim": {"claimName": "c"}}

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launcher.parts import Parts, make_parts, plain_vmi
-from virt_launcher.controls import MAX_FREEZE_S
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, WrongStateError
 from virt_launcher.hypervisor.agent import (
     MAX_ANSWER,
@@ -24,9 +23,10 @@ from virt_launcher.hypervisor.agent import (
     users_from_answer,
 )
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, SevInfo
-from virt_launcher.manager import SyncOptions
-from virt_launcher.picture import MAX_PICTURE_BYTES, Picture
-from virt_launcher.wire import filesystem_message, user_message
+from virt_launcher.machine.controls import MAX_FREEZE_S
+from virt_launcher.machine.manager import SyncOptions
+from virt_launcher.machine.picture import MAX_PICTURE_BYTES, Picture
+from virt_launcher.service.messages import filesystem_message, user_message
 
 
 @pytest.fixture

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from tests.unit.launcher.parts import paths_in, plain_vmi
-from virt_launcher.children import Children
 from virt_launcher.disks import qcow2
 from virt_launcher.disks.container_disk import ImageFile, find_disk, kernel_file, make_overlay
 from virt_launcher.disks.empty_disk import make_empty_disk
 from virt_launcher.disks.images import BadImageError, ImageFacts, inspect
 from virt_launcher.disks.prepare import DiskPreparer
 from virt_launcher.errors import InvalidVMIError
+from virt_launcher.process.children import Children
 
 needs_qemu_img = pytest.mark.skipif(shutil.which("qemu-img") is None, reason="no qemu-img here")
 MIB = 1 << 20

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launcher.parts import Parts, make_parts, plain_vmi
-from virt_launcher.events import EventWorker
 from virt_launcher.hypervisor.ports import AgentReport, State
-from virt_launcher.manager import SyncOptions
-from virt_launcher.state import MachineView
-from virt_launcher.termination import leave_message, shut_down
+from virt_launcher.machine.events import EventWorker
+from virt_launcher.machine.manager import SyncOptions
+from virt_launcher.machine.state import MachineView
+from virt_launcher.process.termination import leave_message, shut_down
 
 
 class Outlet:

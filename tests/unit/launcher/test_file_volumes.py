@@ -12,11 +12,11 @@ import pytest
 from tests.unit.launcher.parts import paths_in, plain_vmi
 from virt_core.apis.base import from_plain
 from virt_core.apis.volumes import Volume
-from virt_launcher.children import Children
 from virt_launcher.disks import file_volumes, iso
 from virt_launcher.disks.iso_child import build
 from virt_launcher.disks.prepare import DiskPreparer
 from virt_launcher.errors import InvalidVMIError
+from virt_launcher.process.children import Children
 
 
 def as_the_node_writes(folder: Path, files: dict[str, str]) -> Path:

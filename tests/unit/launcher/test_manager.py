@@ -10,7 +10,7 @@ from tests.unit.launcher.parts import Parts, make_parts, plain_vmi
 from virt_launcher.convert.context import Attachment
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError, WrongStateError
 from virt_launcher.hypervisor.ports import AgentInterface, AgentReport, State
-from virt_launcher.manager import SyncOptions
+from virt_launcher.machine.manager import SyncOptions
 
 OPTIONS = SyncOptions(attachments={"n": Attachment("tap0", "02:00:00:00:00:01")})
 NIC = {"domain": {"memory": {"guest": "64Mi"}, "devices": {"interfaces": [{"name": "n", "bridge": {}}]}}}

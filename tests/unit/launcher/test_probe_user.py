@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virt_launcher import probe_user
+from virt_launcher.probe import user as probe_user
 
 
 def test_a_link_a_file_and_nothing_are_left_alone(tmp_path: Path) -> None:

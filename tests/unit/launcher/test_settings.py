@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from virt_launcher.children import Children
 from virt_launcher.hypervisor.daemon import Daemon, tail
 from virt_launcher.hypervisor.kvm import kvm_usable
+from virt_launcher.process.children import Children
 from virt_launcher.settings import Paths, parse
 
 FLAGS = ["--name", "vm1", "--namespace", "ns", "--uid", "u"]

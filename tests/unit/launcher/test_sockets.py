@@ -16,10 +16,10 @@ from tests.unit.launcher.cases import UID
 from tests.unit.launcher.parts import Parts, make_parts
 from virt_core.rpc.channel import unix_channel
 from virt_core.rpc.server import RpcServer, serve_unix
-from virt_launcher.cmd_server import LauncherService, options_from, serve
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, State
-from virt_launcher.notify_client import NotifyClient
-from virt_launcher.state import MachineView
+from virt_launcher.machine.state import MachineView
+from virt_launcher.service.cmd_server import LauncherService, options_from, serve
+from virt_launcher.service.notify_client import NotifyClient
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherStub
 from virt_protos.notify.v1 import notify_pb2

@@ -19,9 +19,9 @@ from virt_launcher.hypervisor.agent import (
 )
 from virt_launcher.hypervisor.ports import AgentInfo, AgentInterface, AgentReport, Facts, State
 from virt_launcher.hypervisor.states import state_and_reason
-from virt_launcher.state import MAX_GUEST_ONLY, AgentView, agent_channel_connected, compose, merge_interfaces
-from virt_launcher.stats import stats_json
-from virt_launcher.wire import domain_message
+from virt_launcher.machine.state import MAX_GUEST_ONLY, AgentView, agent_channel_connected, compose, merge_interfaces
+from virt_launcher.machine.stats import stats_json
+from virt_launcher.service.messages import domain_message
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 DOMAIN = Domain(

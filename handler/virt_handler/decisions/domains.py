@@ -1,0 +1,110 @@
+"""What a machine's state means for its VMI. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from virt_core.apis import names
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_handler.decisions.limits import MAX_ADDRESSES, MAX_COMMANDS, MAX_INTERFACES, MAX_WORD, clip
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+ALIVE = frozenset(
+    {
+        pb.DOMAIN_STATE_RUNNING,
+        pb.DOMAIN_STATE_BLOCKED,
+        pb.DOMAIN_STATE_PAUSED,
+        pb.DOMAIN_STATE_SHUTTING_DOWN,
+        pb.DOMAIN_STATE_PM_SUSPENDED,
+    }
+)
+ENDED = frozenset({pb.DOMAIN_STATE_SHUTOFF, pb.DOMAIN_STATE_CRASHED})
+
+_CLEAN_ENDS = frozenset({"Shutdown", "Saved", "FromSnapshot"})
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """How a VMI ends: its phase, a CamelCase reason and a sentence."""
+
+    phase: str
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.phase == names.PHASE_FAILED
+
+
+def failed(reason: str, message: str) -> End:
+    return End(names.PHASE_FAILED, reason, message)
+
+
+def is_alive(domain: pb.Domain | None) -> bool:
+    return domain is not None and domain.state in ALIVE
+
+
+def has_ended(domain: pb.Domain | None) -> bool:
+    return domain is not None and domain.state in ENDED
+
+
+def newest(current: pb.Domain | None, incoming: pb.Domain | None) -> pb.Domain | None:
+    """A launcher runs one machine once, so an end is final: nothing that was under way before it may undo it."""
+    return current if has_ended(current) else incoming
+
+
+def bounded(domain: pb.Domain) -> pb.Domain:
+    """A copy in which nothing that a guest can make up is longer or more than it may be."""
+    copy = pb.Domain()
+    copy.CopyFrom(domain)
+    del copy.interfaces[MAX_INTERFACES:]
+    for nic in copy.interfaces:
+        del nic.ip_addresses[MAX_ADDRESSES:]
+        nic.ip_addresses[:] = [clip(address, MAX_WORD) for address in nic.ip_addresses]
+        nic.name, nic.mac, nic.guest_name = (
+            clip(nic.name, MAX_WORD),
+            clip(nic.mac, MAX_WORD),
+            clip(nic.guest_name, MAX_WORD),
+        )
+    for field in copy.os_info.DESCRIPTOR.fields if copy.HasField("os_info") else ():
+        setattr(copy.os_info, field.name, clip(getattr(copy.os_info, field.name), MAX_WORD))
+    copy.message = clip(copy.message)
+    copy.reason = clip(copy.reason, MAX_WORD)
+    copy.agent_version = clip(copy.agent_version, MAX_WORD)
+    del copy.agent_commands[MAX_COMMANDS:]
+    copy.agent_commands[:] = [clip(command, MAX_WORD) for command in copy.agent_commands]
+    return copy
+
+
+def grace_seconds(vmi: VirtualMachineInstance) -> int:
+    grace = vmi.spec.termination_grace_period_seconds
+    return names.DEFAULT_GRACE_PERIOD_S if grace is None else max(grace, 0)
+
+
+def has_acpi(vmi: VirtualMachineInstance) -> bool:
+    features = vmi.spec.domain.features
+    if features is None or features.acpi is None:
+        return True
+    return features.acpi.enabled is not False
+
+
+def end_of(vmi: VirtualMachineInstance, domain: pb.Domain) -> End | None:
+    """The end that a machine's state means; None while it runs, or when it moved to another node."""
+    if not has_ended(domain) or domain.reason == "Migrated":
+        return None
+    if domain.reason == "Panicked" or domain.state == pb.DOMAIN_STATE_CRASHED:
+        return failed(names.FAILED_GUEST_CRASHED, domain.message or "the guest crashed")
+    if domain.reason in _CLEAN_ENDS:
+        return End(names.PHASE_SUCCEEDED)
+    if domain.reason == "Destroyed":
+        return _destroyed(vmi, domain)
+    return failed(
+        names.FAILED_LAUNCHER, domain.message or f"QEMU ended unexpectedly ({domain.reason or 'no reason known'})"
+    )
+
+
+def _destroyed(vmi: VirtualMachineInstance, domain: pb.Domain) -> End:
+    grace = grace_seconds(vmi)
+    if not has_acpi(vmi) or grace == 0:
+        return End(names.PHASE_SUCCEEDED)
+    return failed("GuestKilled", domain.message or f"the guest did not shut down within {grace} s and was stopped")

@@ -1,0 +1,239 @@
+"""The VMI's status as it follows from what the node knows. Pure: the caller writes what differs.
+
+One patch a transition: phase, times, conditions, interfaces and handoffs go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from virt_core.apis import handoffs, names
+from virt_core.apis.domain import Machine
+from virt_core.apis.quantity import format_bytes
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.vmistatus import (
+    MemoryStatus,
+    VirtualMachineInstanceGuestOSInfo,
+    VirtualMachineInstanceStatus,
+    VolumeStatus,
+)
+from virt_core.kube.vmistatus import (
+    with_condition,
+    with_failure,
+    with_handoff,
+    with_not_ready,
+    with_phase,
+    without_condition,
+)
+from virt_handler.decisions import interfaces, migratable
+from virt_handler.decisions.agents import unsupported
+from virt_handler.decisions.domains import End, is_alive
+from virt_handler.decisions.pulse import DOUBT_AFTER_S, LOST_AFTER_S, Verdict
+from virt_handler.decisions.steps import is_final
+from virt_handler.decisions.vocabulary import Step, Task, View
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+Status = VirtualMachineInstanceStatus
+
+#: The agent is there a moment before it has told what it knows; both go into one write.
+AGENT_SETTLE_S = 5.0
+
+_NODE_HANDOFFS = (
+    handoffs.NETWORK_READY,
+    handoffs.LAUNCHER_READY,
+    handoffs.DOMAIN_DEFINED,
+    handoffs.GUEST_STARTED,
+)
+_PAUSE_REASONS = {
+    "User": names.REASON_PAUSED_BY_USER,
+    "IOError": names.REASON_PAUSED_IO_ERROR,
+    "Migration": names.REASON_PAUSED_BY_MIGRATION,
+}
+
+
+def reported(
+    vmi: VirtualMachineInstance, view: View, step: Step, now: datetime, agents: Sequence[str] = ()
+) -> VirtualMachineInstance:
+    """The VMI as it should stand. An ended VMI stays as it is: nothing comes after the end.
+
+    `agents` are patterns of the versions of guest agents that the cluster supports.
+    """
+    if is_final(vmi) or step.hold:
+        return vmi
+    status = vmi.status
+    if step.end is not None:
+        status = _ended(_stamped(status, view), step.end, now)
+    elif view.domain is not None and is_alive(view.domain):
+        status = _running(vmi, view, view.domain, now, agents)
+    elif status.phase == names.PHASE_SCHEDULED:
+        status = _starting(status, view, step, now)
+    return vmi if status == vmi.status else replace(vmi, status=status)
+
+
+def _stamped(status: Status, view: View) -> Status:
+    """The node's own handoffs, in the order in which they belong."""
+    for kind in _NODE_HANDOFFS:
+        if moment := view.handoffs.get(kind.name):
+            status = with_handoff(status, kind, moment)
+    return status
+
+
+def _ended(status: Status, end: End, now: datetime) -> Status:
+    agent = (names.CONDITION_AGENT_CONNECTED, names.CONDITION_AGENT_VERSION_NOT_SUPPORTED)
+    status = without_condition(status, names.CONDITION_PAUSED, *agent)
+    if end.failed:
+        return with_failure(status, end.reason, end.message, now)
+    status = without_condition(status, names.CONDITION_SYNCHRONIZED)
+    return with_not_ready(with_phase(status, end.phase, now), now, "the guest has shut down")
+
+
+def _starting(status: Status, view: View, step: Step, now: datetime) -> Status:
+    """Nothing is written while all is in time."""
+    errors = [work.error for work in (view.network, view.sync) if work.task is Task.FAILED and work.error]
+    if errors:
+        reason, message = names.EVENT_SYNC_FAILED, errors[-1]
+    elif step.overdue is not None:
+        reason = "HandoffOverdue"
+        message = f"waiting for {step.overdue.waiting_for}: {step.overdue.name} is overdue"
+    else:
+        return status
+    # As there is a write anyway, it also tells how far things have come.
+    status = _stamped(status, view)
+    return with_condition(status, names.CONDITION_SYNCHRONIZED, names.FALSE, reason, message, now=now)
+
+
+def _running(
+    vmi: VirtualMachineInstance, view: View, domain: pb.Domain, now: datetime, agents: Sequence[str]
+) -> Status:
+    first = vmi.status.phase != names.PHASE_RUNNING
+    status = with_phase(_stamped(vmi.status, view), names.PHASE_RUNNING, now)
+    if first:
+        status = with_handoff(status, handoffs.RUNNING, now)
+    status = _synchronized(status, view, now)
+    status = _paused(status, domain, first, now)
+    if agent_settled(view, domain, now):
+        status = _agent(status, domain, now, unsupported(vmi, domain, agents))
+    elif domain.agent_connected:
+        domain = _without_agent(domain)
+    status = migratable.with_conditions(vmi, status, now)
+    return replace(
+        status,
+        interfaces=interfaces.merged(vmi, domain, view.report),
+        volume_status=_volumes(status, domain),
+        machine=Machine(type=domain.machine_type) if domain.machine_type else status.machine,
+        memory=_memory(status, domain),
+        fs_freeze_status="frozen" if domain.filesystems_frozen else "",
+        selinux_context=status.selinux_context or "none",
+    )
+
+
+def _synchronized(status: Status, view: View, now: datetime) -> Status:
+    if view.pulse is Verdict.FINE:
+        return without_condition(status, names.CONDITION_SYNCHRONIZED)
+    # No number that grows: the condition is written once.
+    message = (
+        f"the launcher has not answered for more than {DOUBT_AFTER_S:.0f} s; "
+        f"the guest may still run, and the VMI fails if the launcher stays silent for {LOST_AFTER_S:.0f} s"
+    )
+    reason = names.FAILED_LAUNCHER_UNRESPONSIVE
+    return with_condition(status, names.CONDITION_SYNCHRONIZED, names.FALSE, reason, message, now=now)
+
+
+def agent_settled(view: View, domain: pb.Domain, now: datetime) -> bool:
+    """Whether what the guest agent says (or its silence) may be shown."""
+    if not domain.agent_connected or domain.os_info.id or domain.os_info.name or view.agent_since is None:
+        return True
+    return (now - view.agent_since).total_seconds() >= AGENT_SETTLE_S
+
+
+def agent_wait_s(view: View, now: datetime) -> float | None:
+    """While the agent settles: when to look again."""
+    if view.domain is None or view.agent_since is None or agent_settled(view, view.domain, now):
+        return None
+    return AGENT_SETTLE_S - (now - view.agent_since).total_seconds() + 0.05
+
+
+def is_urgent(old: VirtualMachineInstance, new: VirtualMachineInstance) -> bool:
+    """Whether people wait for it. What a guest can change at will is written at most now and then."""
+    paused = names.CONDITION_PAUSED
+    return old.status.phase != new.status.phase or _message(old.status, paused) != _message(new.status, paused)
+
+
+def _without_agent(domain: pb.Domain) -> pb.Domain:
+    copy = pb.Domain()
+    copy.CopyFrom(domain)
+    known = [nic for nic in copy.interfaces if nic.name]
+    for nic in known:
+        nic.from_agent, nic.guest_name = False, ""
+    del copy.interfaces[:]
+    copy.interfaces.extend(known)
+    return copy
+
+
+def _paused(status: Status, domain: pb.Domain, first: bool, now: datetime) -> Status:
+    reason = _PAUSE_REASONS.get(domain.reason) if domain.state == pb.DOMAIN_STATE_PAUSED else None
+    if reason is not None:
+        message = domain.message or f"the guest is paused ({domain.reason})"
+        status = with_condition(status, names.CONDITION_PAUSED, names.TRUE, reason, message, now=now)
+        return with_condition(status, names.CONDITION_READY, names.FALSE, reason, "the guest is paused", now=now)
+    resumed = any(condition.type == names.CONDITION_PAUSED for condition in status.conditions)
+    if first or resumed:
+        status = with_condition(status, names.CONDITION_READY, names.TRUE, now=now)
+    return without_condition(status, names.CONDITION_PAUSED)
+
+
+def _agent(status: Status, domain: pb.Domain, now: datetime, lacks: str) -> Status:
+    unsupported_agent = names.CONDITION_AGENT_VERSION_NOT_SUPPORTED
+    if not domain.agent_connected:
+        status = without_condition(status, names.CONDITION_AGENT_CONNECTED, unsupported_agent)
+        return replace(status, guest_os_info=None)
+    status = with_condition(status, names.CONDITION_AGENT_CONNECTED, names.TRUE, now=now)
+    if lacks:
+        status = with_condition(status, unsupported_agent, names.TRUE, "AgentNotSupported", lacks, now=now)
+    else:
+        status = without_condition(status, unsupported_agent)
+    info = VirtualMachineInstanceGuestOSInfo(
+        **{field.name: getattr(domain.os_info, field.name) for field in domain.os_info.DESCRIPTOR.fields}
+    )
+    return replace(status, guest_os_info=info if info != VirtualMachineInstanceGuestOSInfo() else None)
+
+
+def _volumes(status: Status, domain: pb.Domain) -> list[VolumeStatus]:
+    known = {volume.name: volume for volume in status.volume_status}
+    for name, target in domain.disk_targets.items():
+        known[name] = replace(known.get(name) or VolumeStatus(name=name), target=target)
+    return [known[name] for name in sorted(known)]
+
+
+def _memory(status: Status, domain: pb.Domain) -> MemoryStatus | None:
+    if not domain.memory_bytes:
+        return status.memory
+    return replace(status.memory or MemoryStatus(), guest_current=format_bytes(domain.memory_bytes))
+
+
+def notes(old: VirtualMachineInstance, new: VirtualMachineInstance) -> list[tuple[str, str, str]]:
+    """The Events (type, reason, message) that a written change is worth. Transitions only."""
+    before, after = old.status, new.status
+    if before.phase != after.phase:
+        return _phase_notes(after)
+    sync_before = _message(before, names.CONDITION_SYNCHRONIZED)
+    sync_after = _message(after, names.CONDITION_SYNCHRONIZED)
+    if sync_after and sync_after != sync_before:
+        return [(names.EVENT_WARNING, names.EVENT_SYNC_FAILED, sync_after)]
+    return []
+
+
+def _phase_notes(status: Status) -> list[tuple[str, str, str]]:
+    if status.phase == names.PHASE_RUNNING:
+        return [(names.EVENT_NORMAL, names.EVENT_STARTED, "the guest runs")]
+    if status.phase == names.PHASE_SUCCEEDED:
+        return [(names.EVENT_NORMAL, names.EVENT_STOPPED, "the guest has shut down")]
+    message = _message(status, names.CONDITION_SYNCHRONIZED)
+    return [(names.EVENT_WARNING, status.reason or names.EVENT_STOPPED, message or "the VMI failed")]
+
+
+def _message(status: Status, condition_type: str) -> str:
+    return next((c.message for c in status.conditions if c.type == condition_type), "")

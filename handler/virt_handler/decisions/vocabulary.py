@@ -1,0 +1,95 @@
+"""The words in which the loop speaks: what the node knows about a VMI (View), and what is to be done (Step)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import Enum
+
+from virt_core.apis import names
+from virt_core.apis.handoffs import HandoffKind
+from virt_core.apis.netplan import NetReport
+from virt_handler.decisions.domains import End
+from virt_handler.decisions.pulse import Verdict
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+
+class Launcher(Enum):
+    WAITING = "waiting"
+    READY = "ready"
+    GONE = "gone"
+
+
+class Task(Enum):
+    """A piece of work that runs beside the loop: the network set-up, SyncVMI."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Action(Enum):
+    NOTHING = "nothing"
+    WIRE_NETWORK = "wire-network"
+    SYNC = "sync"
+    SHUTDOWN = "shutdown"
+    KILL = "kill"
+    DELETE = "delete"
+    END_LAUNCHER = "end-launcher"
+    CLEAN_UP = "clean-up"
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """How a Task stands."""
+
+    task: Task = Task.IDLE
+    error: str = ""
+    #: Trying again is pointless.
+    fatal: bool = False
+    started: datetime | None = None
+    #: When the next attempt is due.
+    retry_at: datetime | None = None
+
+    def due(self, now: datetime) -> bool:
+        return self.task is Task.IDLE or (self.task is Task.FAILED and (self.retry_at is None or now >= self.retry_at))
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """All that this node knows about one VMI."""
+
+    since: datetime
+    launcher: Launcher = Launcher.WAITING
+    #: Why what was found in the launcher's place is not our launcher.
+    refused: str = ""
+    pod_exists: bool = True
+    domain: pb.Domain | None = None
+    network: Work = field(default_factory=Work)
+    report: NetReport | None = None
+    sync: Work = field(default_factory=Work)
+    stop_started: datetime | None = None
+    stop_sent: datetime | None = None
+    kill_sent: datetime | None = None
+    delete_sent: bool = False
+    #: The grace of a VMI whose object is gone, from the ghost record.
+    grace_s: int = names.DEFAULT_GRACE_PERIOD_S
+    #: Times of the handoffs that happened on this node, by name.
+    handoffs: dict[str, datetime] = field(default_factory=dict)
+    agent_since: datetime | None = None
+    alive_since: datetime | None = None
+    #: Whether the launcher answers, and for how long it has not.
+    pulse: Verdict = Verdict.FINE
+    silent_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    action: Action = Action.NOTHING
+    #: Report nothing yet.
+    hold: bool = False
+    #: The VMI is over, for this reason.
+    end: End | None = None
+    overdue: HandoffKind | None = None
+    recheck_s: float | None = None

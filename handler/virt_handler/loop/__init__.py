@@ -1,0 +1,1 @@
+"""The loop of virt-handler: sessions, records, and what wakes it."""

@@ -1,0 +1,265 @@
+"""The loop of virt-handler: looks at a VMI of this node, lets `next_step` decide, does it, and reports.
+
+A kill -9 at any moment costs nothing: the next process reads the ghost records, meets the launchers again by their
+sockets and asks each for its machine. It never starts or stops anything before it has the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import grpc
+
+from virt_core.apis import names
+from virt_core.apis.netplan import NetReport
+from virt_core.apis.registry import encode_object
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.client import KubeClient
+from virt_core.kube.configvalues import ClusterConfig
+from virt_core.kube.controller import Result
+from virt_core.kube.errors import NotFound
+from virt_core.kube.informer import Informer
+from virt_core.kube.recorder import EventRecorder
+from virt_core.kube.store import key_of
+from virt_core.kube.workqueue import WorkQueue
+from virt_core.kube.writes import OwnWrites, write_difference
+from virt_core.rpc.status import RpcFailure, failure_of
+from virt_core.runtime.clock import Clock
+from virt_core.runtime.logs import get_logger
+from virt_handler.decisions import status
+from virt_handler.decisions.domains import grace_seconds
+from virt_handler.decisions.steps import ACTIVE_PHASES, SYNC_DEADLINE_S, next_step
+from virt_handler.decisions.vocabulary import Action, Step, View
+from virt_handler.loop.records import GhostRecord, RecordStore
+from virt_handler.loop.sessions import Session, Sessions
+from virt_handler.loop.watchdog import Watchdog
+from virt_handler.node.capabilities import NodeCapabilities
+from virt_handler.node.devices.units import Host
+from virt_handler.pods import device_nodes
+from virt_handler.pods.contacts import Contacts
+from virt_handler.pods.launchers import is_fatal
+from virt_handler.pods.network import NetworkWiring, queues, wanted_interfaces
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+log = get_logger(__name__)
+
+#: SyncVMI waits this much longer than its handoffs may take, so that the overdue condition is told first.
+_SYNC_SLACK_S = 15.0
+#: Changes that a guest can cause by itself are written at most this often.
+_TELL_EVERY_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the controller works with."""
+
+    client: KubeClient
+    vmis: Informer[VirtualMachineInstance]
+    queue: WorkQueue
+    recorder: EventRecorder
+    clock: Clock
+    node_name: str
+    sessions: Sessions
+    ghosts: RecordStore[GhostRecord]
+    contacts: Contacts
+    network: NetworkWiring
+    capabilities: NodeCapabilities
+    host: Host
+    config: Callable[[], ClusterConfig] = ClusterConfig
+
+
+class HandlerController:
+    def __init__(self, parts: Parts) -> None:
+        self._p = parts
+        self._watchdog = Watchdog(parts.queue)
+        self._writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
+        self._actions: dict[Action, Callable[[Session, VirtualMachineInstance | None], None]] = {
+            Action.WIRE_NETWORK: self._wire,
+            Action.SYNC: self._sync,
+            Action.SHUTDOWN: self._shutdown,
+            Action.KILL: self._kill,
+            Action.DELETE: self._delete,
+            Action.END_LAUNCHER: self._end_launcher,
+        }
+        enqueue = self._enqueue
+        parts.vmis.add_handler(enqueue, lambda _old, new: enqueue(new), enqueue)
+
+    def restore(self) -> None:
+        """Takes up what a former process of ours left. Called once, before the workers start."""
+        for record in self._p.ghosts.all():
+            self._add_session(record)
+            self._p.queue.add(record.key)
+
+    def _add_session(self, record: GhostRecord) -> None:
+        session = Session(record, self._p.clock)
+        self._p.network.recall(session)
+        self._p.sessions.add(session)
+
+    def _enqueue(self, vmi: VirtualMachineInstance) -> None:
+        self._p.queue.add(key_of(vmi))
+
+    def reconcile(self, key: str) -> Result | None:
+        cached = self._p.vmis.get(key)
+        vmi = self._writes.freshest(cached) if cached is not None else None
+        if vmi is not None:
+            self._open(vmi)
+        rechecks = [self._advance(session, vmi) for session in self._p.sessions.of_key(key)]
+        soonest = min((seconds for seconds in rechecks if seconds is not None), default=0.0)
+        return Result(soonest) if soonest else None
+
+    def _open(self, vmi: VirtualMachineInstance) -> None:
+        """A session for a VMI that was handed to this node. The record comes before the first contact."""
+        pods = [uid for uid, node in vmi.status.active_pods.items() if node == self._p.node_name]
+        ours = vmi.status.node_name == self._p.node_name and vmi.status.phase in ACTIVE_PHASES
+        if not ours or len(pods) != 1 or self._p.sessions.get(vmi.metadata.uid) is not None:
+            return
+        meta = vmi.metadata
+        record = GhostRecord(
+            vmi_uid=meta.uid,
+            namespace=meta.namespace,
+            name=meta.name,
+            pod_uid=pods[0],
+            grace_seconds=grace_seconds(vmi),
+        )
+        self._p.ghosts.put(meta.uid, record)
+        self._add_session(record)
+
+    def _advance(self, session: Session, vmi: VirtualMachineInstance | None) -> float | None:
+        """One step for one session; seconds until the next look, if one is needed."""
+        if vmi is not None and vmi.metadata.uid != session.vmi_uid:
+            vmi = None
+        if vmi is not None:
+            session.vsock_cid = vmi.status.vsock_cid or 0
+        prepared = self._p.contacts.observe(session, vmi)
+        view = session.view(self._p.contacts.pod_exists(session))
+        now = self._p.clock.now()
+        step = next_step(vmi, view, now)
+        later_s = self._report(session, vmi, view, step) if vmi is not None else None
+        if step.action is Action.CLEAN_UP:
+            self._clean_up(session)
+            return None
+        if step.action is not Action.NOTHING:
+            self._act(step.action, session, vmi)
+        agent_s, pulse_s = status.agent_wait_s(view, now), self._watchdog.look(session)
+        return _soonest(step.recheck_s, None if prepared else 1.0, agent_s, later_s, pulse_s)
+
+    def _report(self, session: Session, vmi: VirtualMachineInstance, view: View, step: Step) -> float | None:
+        """Writes what changed. Seconds to wait if that must not be told yet."""
+        now = self._p.clock.now()
+        wanted = status.reported(vmi, view, step, now, self._p.config().supported_agent_versions)
+        if wanted is vmi:
+            return None
+        if not status.is_urgent(vmi, wanted):
+            if session.told_at is not None and (now - session.told_at).total_seconds() < _TELL_EVERY_S:
+                return _TELL_EVERY_S
+            session.told_at = now
+        self._write(vmi, wanted)
+        return None
+
+    def _write(self, vmi: VirtualMachineInstance, wanted: VirtualMachineInstance) -> None:
+        try:
+            written = write_difference(self._p.client, vmi, wanted)
+        except NotFound:
+            return  # Removed for good meanwhile.
+        if written is None:
+            return
+        self._writes.remember(written)
+        for kind, reason, message in status.notes(vmi, wanted):
+            self._p.recorder.event(vmi, kind, reason, message)
+        if written.status.phase != vmi.status.phase:
+            log.info("VMI changed phase", vmi=key_of(vmi), phase=written.status.phase, reason=written.status.reason)
+            # What follows from the new phase needs no news from outside.
+            self._p.queue.add(key_of(vmi))
+
+    def _act(self, action: Action, session: Session, vmi: VirtualMachineInstance | None) -> None:
+        try:
+            self._actions[action](session, vmi)
+        except RpcFailure as failure:
+            if action is Action.DELETE and failure.transient:
+                return  # It has ended already, and forgot all by that.
+            # The step is due again in a moment; if the launcher has died, its end is an event.
+            log.warning("the launcher refused", vmi=session.key, action=action.value, error=str(failure))
+
+    def _wire(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
+        if vmi is not None:
+            self._p.network.start(session, vmi)
+
+    def _sync(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
+        if vmi is None or session.launcher is None:
+            return
+        version = session.version()
+        session.sync_started()
+        try:
+            launcher, blocks = session.launcher, device_nodes.block_volumes(vmi)
+            device_nodes.hand_over(launcher.pid, launcher.pidfd, self._p.host, volumes=blocks)
+        except OSError as error:
+            session.sync_failed(device_nodes.explain(error), fatal=False)
+            self._p.queue.add(session.key)
+            return
+        future = session.launcher.sync(encode_object(vmi), self._options(session, vmi), SYNC_DEADLINE_S + _SYNC_SLACK_S)
+        future.add_done_callback(lambda done: self._synced(session, version, done))
+
+    def _synced(self, session: Session, version: int, done: Any) -> None:
+        """In a thread of gRPC."""
+        try:
+            session.sync_done(done.result(), version)
+        except grpc.FutureCancelledError:
+            session.sync_failed("the call was cancelled", fatal=False)
+        except grpc.RpcError as error:
+            failure = failure_of(error)
+            log.warning("SyncVMI failed", vmi=session.key, error=str(failure))
+            session.sync_failed(failure.message or str(failure), fatal=is_fatal(failure))
+        self._p.queue.add(session.key)
+
+    def _options(self, session: Session, vmi: VirtualMachineInstance) -> pb.SyncOptions:
+        report, config = session.view().report or NetReport(), self._p.config()
+        wanted = {nic.name: queues(vmi, nic) for nic in wanted_interfaces(vmi)}
+        return pb.SyncOptions(
+            allow_emulation=not self._p.capabilities.kvm,
+            capability_cache=self._p.capabilities.cache_files(),
+            interfaces=[
+                pb.InterfaceAttachment(name=n.name, tap=n.tap, mac=n.mac, mtu=n.mtu, queues=wanted.get(n.name, 1))
+                for n in report.interfaces
+            ],
+            smbios=pb.SMBios(**asdict(config.smbios)),
+            memballoon_stats_period_seconds=config.mem_balloon_stats_period_s,
+        )
+
+    def _shutdown(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
+        first = session.shutdown_sent()
+        if session.launcher is not None:
+            session.launcher.shutdown()
+        if first and vmi is not None:
+            message = "the guest was asked to shut down"
+            self._p.recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_SHUTTING_DOWN, message)
+
+    def _kill(self, session: Session, _vmi: VirtualMachineInstance | None) -> None:
+        session.kill_sent()
+        if session.launcher is not None:
+            log.info("ending the machine without asking the guest", vmi=session.key)
+            session.launcher.kill()
+
+    def _delete(self, session: Session, _vmi: VirtualMachineInstance | None) -> None:
+        session.delete_sent()
+        if session.launcher is not None:
+            session.launcher.delete()
+
+    def _end_launcher(self, session: Session, _vmi: VirtualMachineInstance | None) -> None:
+        if session.launcher is not None:
+            log.error("ending a launcher that does not answer", vmi=session.key, pid=session.launcher.pid)
+            session.launcher.end()
+
+    def _clean_up(self, session: Session) -> None:
+        """The launcher is gone, and the VMI's end is told (or the VMI is gone too)."""
+        self._p.contacts.close(session)
+        self._p.network.forget(session.vmi_uid)
+        self._p.ghosts.delete(session.vmi_uid)
+        self._p.sessions.remove(session.vmi_uid)
+        self._writes.forget(session.vmi_uid)
+        log.info("cleaned up", vmi=session.key, uid=session.vmi_uid)
+
+
+def _soonest(*seconds: float | None) -> float | None:
+    return min((value for value in seconds if value is not None), default=None)

@@ -1,0 +1,242 @@
+"""What this process knows about each VMI of its node, in memory. All of it can be found again after a restart."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+from virt_core.apis import handoffs
+from virt_core.apis.netplan import NetReport
+from virt_core.runtime.clock import Clock
+from virt_handler.decisions import vocabulary as words
+from virt_handler.decisions.domains import bounded, is_alive, newest
+from virt_handler.decisions.limits import Rates, TokenBucket
+from virt_handler.decisions.pulse import Pulse
+from virt_handler.decisions.vocabulary import Task, View, Work
+from virt_handler.loop.records import GhostRecord
+from virt_handler.pods.launchers import Launcher
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+_FIRST_RETRY_S = 0.5
+_MAX_RETRY_S = 15.0
+
+
+class Session:
+    """One VMI and its launcher Pod. Written by the loop and by callbacks, so every change takes the lock."""
+
+    def __init__(self, record: GhostRecord, clock: Clock, rates: Rates | None = None) -> None:
+        rates = rates or Rates()
+        self.record, self.key = record, record.key
+        self.vmi_uid, self.pod_uid = record.vmi_uid, record.pod_uid
+        self.lock = threading.RLock()
+        self.domain_rate = TokenBucket(clock, burst=rates.domain_burst, per_second=rates.domain_per_second)
+        self.event_rate = TokenBucket(clock, burst=rates.event_burst, per_second=rates.event_per_second)
+        self.pulse = Pulse(clock)
+        self.launcher: Launcher | None = None
+        self.socket_watch: int | None = None
+        self.notify: Any = None
+        self.refused = ""
+        self.stale = False
+        #: The guest's vsock address; 0: it has none.
+        self.vsock_cid = 0
+        self._clock = clock
+        self._since = clock.now()
+        self._gone = False
+        self._sequence = 0
+        self._version = 0
+        self._domain: pb.Domain | None = None
+        self._network, self._sync = Work(), Work()
+        self._report: NetReport | None = None
+        self._failures = {"network": 0, "sync": 0}
+        self._stop_started: datetime | None = None
+        self._stop_sent: datetime | None = None
+        self._kill_sent: datetime | None = None
+        self._delete_sent = False
+        self._handoffs: dict[str, datetime] = {}
+        self._agent_since: datetime | None = None
+        self._alive_since: datetime | None = None
+        #: When a change of lesser weight was last written.
+        self.told_at: datetime | None = None
+
+    def view(self, pod_exists: bool = True) -> View:
+        with self.lock:
+            return View(
+                since=self._since,
+                launcher=self._launcher_state(),
+                refused=self.refused,
+                pod_exists=pod_exists,
+                domain=self._domain,
+                network=self._network,
+                report=self._report,
+                sync=self._sync,
+                stop_started=self._stop_started,
+                stop_sent=self._stop_sent,
+                kill_sent=self._kill_sent,
+                delete_sent=self._delete_sent,
+                grace_s=self.record.grace_seconds,
+                handoffs=dict(self._handoffs),
+                agent_since=self._agent_since,
+                alive_since=self._alive_since,
+                pulse=self.pulse.verdict(),
+                silent_s=self.pulse.silent_s(),
+            )
+
+    def _launcher_state(self) -> words.Launcher:
+        if self._gone:
+            return words.Launcher.GONE
+        return words.Launcher.WAITING if self.launcher is None else words.Launcher.READY
+
+    # The launcher
+
+    def attached(self, launcher: Launcher) -> None:
+        self.pulse.beat()
+        with self.lock:
+            self.launcher = launcher
+            self._handoffs.setdefault(handoffs.LAUNCHER_READY.name, self._clock.now())
+
+    def launcher_gone(self) -> None:
+        with self.lock:
+            self._gone = True
+
+    @property
+    def is_gone(self) -> bool:
+        return self._gone
+
+    # The machine
+
+    def version(self) -> int:
+        """Changes with every news of the machine: an answer that is older than the news is not taken."""
+        with self.lock:
+            return self._version
+
+    def domain_told(self, domain: pb.Domain, sequence: int) -> bool:
+        """From the launcher's own message. False: older than what we have."""
+        self.pulse.beat()
+        with self.lock:
+            if sequence <= self._sequence:
+                return False
+            self._sequence = sequence
+            self._set_domain(domain)
+            return True
+
+    def domain_read(self, domain: pb.Domain, version: int) -> None:
+        """From an answer to a question that was asked when the session had that version."""
+        self.pulse.beat()
+        with self.lock:
+            if version == self._version:
+                self._set_domain(domain)
+
+    def _set_domain(self, domain: pb.Domain) -> None:
+        self._version += 1
+        self._domain = newest(self._domain, bounded(domain))
+        self._alive_since = (self._alive_since or self._clock.now()) if is_alive(self._domain) else None
+        connected = self._domain is not None and self._domain.agent_connected
+        self._agent_since = (self._agent_since or self._clock.now()) if connected else None
+
+    # The network
+
+    def network_started(self) -> None:
+        with self.lock:
+            self._network = Work(Task.RUNNING, started=self._clock.now())
+
+    def network_done(self, report: NetReport, moment: datetime | None = None) -> None:
+        with self.lock:
+            self._report = report
+            self._network = Work(Task.DONE)
+            self._handoffs.setdefault(handoffs.NETWORK_READY.name, moment or self._clock.now())
+
+    def network_failed(self, error: str, *, fatal: bool) -> None:
+        with self.lock:
+            self._network = self._failed("network", self._network, error, fatal)
+
+    def pod_ips(self) -> list[str]:
+        """The addresses of the Pod as the node set them up: those of the first interface that has any."""
+        with self.lock:
+            nics = self._report.interfaces if self._report is not None else []
+            return next((list(nic.pod_ips) for nic in nics if nic.pod_ips), [])
+
+    # SyncVMI
+
+    def sync_started(self) -> None:
+        with self.lock:
+            # The first attempt counts for the deadlines.
+            self._sync = Work(Task.RUNNING, error=self._sync.error, started=self._sync.started or self._clock.now())
+
+    def sync_done(self, response: pb.SyncVMIResponse, version: int) -> None:
+        with self.lock:
+            self._sync = Work(Task.DONE, started=self._sync.started)
+            for handoff in response.handoffs:
+                self._handoffs.setdefault(handoff.name, _moment(handoff.time_us, self._clock.now()))
+            self.domain_read(response.domain, version)
+
+    def sync_failed(self, error: str, *, fatal: bool) -> None:
+        with self.lock:
+            self._sync = self._failed("sync", self._sync, error, fatal)
+
+    def _failed(self, name: str, work: Work, error: str, fatal: bool) -> Work:
+        delay = min(_FIRST_RETRY_S * 2 ** self._failures[name], _MAX_RETRY_S)
+        self._failures[name] += 1
+        retry_at = self._clock.now() + timedelta(seconds=delay)
+        return Work(Task.FAILED, error=error, fatal=fatal, started=work.started, retry_at=retry_at)
+
+    # The end
+
+    def shutdown_sent(self) -> bool:
+        """True for the first time."""
+        with self.lock:
+            first = self._stop_started is None
+            self._stop_sent = self._clock.now()
+            self._stop_started = self._stop_started or self._stop_sent
+            return first
+
+    def kill_sent(self) -> None:
+        with self.lock:
+            self._kill_sent = self._clock.now()
+            self._stop_started = self._stop_started or self._kill_sent
+
+    def delete_sent(self) -> None:
+        with self.lock:
+            self._delete_sent = True
+
+    def runs(self) -> bool:
+        with self.lock:
+            return is_alive(self._domain) and not self._gone
+
+
+def _moment(time_us: int, now: datetime) -> datetime:
+    """A launcher's clock is the node's; what lies far off it is not believed."""
+    try:
+        moment = datetime.fromtimestamp(time_us / 1e6, now.tzinfo)
+    except (OverflowError, OSError, ValueError):
+        return now
+    return moment if abs((now - moment).total_seconds()) < 3600 else now
+
+
+class Sessions:
+    """By the VMI's UID, and by its key: a VMI that was deleted and made again has two for a while."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_uid: dict[str, Session] = {}
+
+    def get(self, vmi_uid: str) -> Session | None:
+        with self._lock:
+            return self._by_uid.get(vmi_uid)
+
+    def add(self, session: Session) -> None:
+        with self._lock:
+            self._by_uid[session.vmi_uid] = session
+
+    def remove(self, vmi_uid: str) -> Session | None:
+        with self._lock:
+            return self._by_uid.pop(vmi_uid, None)
+
+    def of_key(self, key: str) -> list[Session]:
+        with self._lock:
+            return [session for session in self._by_uid.values() if session.key == key]
+
+    def __iter__(self) -> Iterator[Session]:
+        with self._lock:
+            return iter(list(self._by_uid.values()))

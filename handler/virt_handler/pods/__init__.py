@@ -1,0 +1,1 @@
+"""A Pod on this node: its files, its cgroup, its launcher, its network."""

@@ -1,0 +1,130 @@
+"""Meets launchers and keeps in touch: the socket's appearance, the process's end, the listener for its messages."""
+
+from __future__ import annotations
+
+import os
+
+from virt_core.apis import names
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.workqueue import WorkQueue
+from virt_core.rpc.status import RpcFailure
+from virt_core.runtime.logs import get_logger
+from virt_handler.decisions.pulse import schedule_of
+from virt_handler.loop.sessions import Session
+from virt_handler.loop.watcher import Watcher
+from virt_handler.pods import isolation, launchers
+from virt_handler.pods.files import PodFiles, UnsafeFileError
+from virt_handler.pods.launchers import SILENCE, Launcher, LauncherGoneError, PodOf, WrongLauncherError
+from virt_handler.pods.notify_server import NotifyListener, Tell
+
+log = get_logger(__name__)
+
+
+class Contacts:
+    def __init__(
+        self, files: PodFiles, watcher: Watcher, queue: WorkQueue, tell: Tell, pod_of: PodOf = isolation.pod_of
+    ) -> None:
+        self._files, self._watcher, self._queue = files, watcher, queue
+        self._tell, self._pod_of = tell, pod_of
+
+    def pod_exists(self, session: Session) -> bool:
+        return self._files.pod_exists(session.pod_uid)
+
+    def observe(self, session: Session, vmi: VirtualMachineInstance | None) -> bool:
+        """Brings the session up to date with the node. False: something is missing that no event will announce."""
+        if session.is_gone or session.refused:
+            return True
+        try:
+            self._listen(session)
+            if session.launcher is None:
+                self._meet(session, vmi)
+            elif session.stale or session.view().domain is None:
+                self._ask(session, session.launcher)
+        except FileNotFoundError:
+            return False  # The Pod's volumes are not there, or not any more.
+        except (WrongLauncherError, UnsafeFileError) as error:
+            log.error("refused what stands in the launcher's place", vmi=session.key, error=str(error))
+            session.refused = str(error)
+        except RpcFailure as failure:
+            log.warning("the launcher does not answer", vmi=session.key, error=str(failure))
+            return False
+        return True
+
+    def _listen(self, session: Session) -> None:
+        """Before the launcher can have anything to say."""
+        if session.notify is None:
+            try:
+                session.notify = NotifyListener(self._files, session, self._wake, self._tell)
+            except (IsADirectoryError, RuntimeError) as error:
+                raise WrongLauncherError(f"{names.SOCKET_NOTIFY} can not be made: {error}") from error
+        if session.socket_watch is None and session.launcher is None:
+            directory = self._files.open_volume(session.pod_uid, names.VOLUME_SOCKETS)
+            try:
+                session.socket_watch = self._watcher.watch_file(
+                    directory, names.SOCKET_LAUNCHER, lambda: self._wake(session)
+                )
+            finally:
+                os.close(directory)
+
+    def _meet(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
+        """Tries the socket; when it is not there yet, the watch that was set before wakes us."""
+        try:
+            launcher = launchers.find(self._files, session.pod_uid, self._pod_of)
+        except FileNotFoundError:
+            self._look_for_end(session, vmi)
+            return
+        except LauncherGoneError:
+            session.launcher_gone()
+            return
+        call = session.pulse.began(schedule_of(launcher.pid))
+        try:
+            launcher.hello(session.vmi_uid)
+            version = session.version()
+            domain = launcher.get_domain()
+        except BaseException as error:
+            if isinstance(error, RpcFailure) and error.code in SILENCE:
+                session.pulse.missed(call, schedule_of(launcher.pid))
+            launcher.close()
+            raise
+        session.attached(launcher)
+        session.domain_read(domain, version)
+        self._unwatch(session)
+        self._watcher.watch_process(launcher.pidfd, lambda: self._ended(session))
+        log.info("met the launcher", vmi=session.key, pid=launcher.pid)
+
+    def _look_for_end(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
+        """No socket where one must have been: did the launcher end while nobody watched?"""
+        begins = vmi is not None and vmi.status.phase == names.PHASE_SCHEDULED and not vmi.metadata.deletion_timestamp
+        if not begins and not isolation.pod_pids(session.pod_uid):
+            session.launcher_gone()
+
+    def _ask(self, session: Session, launcher: Launcher) -> None:
+        session.stale = False
+        version = session.version()
+        session.domain_read(launcher.get_domain(), version)
+
+    def _wake(self, session: Session, after_s: float = 0.0) -> None:
+        self._queue.add_after(session.key, after_s)
+
+    def _ended(self, session: Session) -> None:
+        log.info("a launcher ended", vmi=session.key)
+        session.launcher_gone()
+        self._wake(session)
+
+    def _unwatch(self, session: Session) -> None:
+        with session.lock:
+            watch, session.socket_watch = session.socket_watch, None
+        if watch is not None:
+            self._watcher.forget_file(watch)
+
+    def close(self, session: Session) -> None:
+        """Once, whoever calls: a descriptor that is closed twice is somebody else's the second time."""
+        self._unwatch(session)
+        with session.lock:
+            notify, session.notify = session.notify, None
+            launcher, session.launcher = session.launcher, None
+        if notify is not None:
+            notify.close()
+        if launcher is not None:
+            self._watcher.forget_process(launcher.pidfd)
+            launcher.close()

@@ -1,0 +1,1 @@
+"""node/v1, what virt-api asks of this node."""

@@ -1,0 +1,1 @@
+"""Bytes between virt-api and a guest."""

@@ -1,0 +1,1 @@
+"""The one machine: started, watched, changed, ended."""

@@ -1,0 +1,1 @@
+"""What QEMU can do on a node, asked once."""

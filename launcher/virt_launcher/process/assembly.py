@@ -1,0 +1,123 @@
+"""The launcher's parts and how they are joined. Imports what is heavy: grpc, protobuf, libvirt."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import threading
+
+from virt_core.rpc.server import RpcServer
+from virt_core.runtime.logs import get_logger
+from virt_core.runtime.supervisor import Supervisor
+from virt_launcher.disks.prepare import DiskPreparer
+from virt_launcher.errors import LauncherError
+from virt_launcher.hypervisor.daemon import Daemon
+from virt_launcher.hypervisor.kvm import kvm_usable
+from virt_launcher.hypervisor.libvirt_door import LibvirtDoor
+from virt_launcher.hypervisor.libvirt_host import register_event_loop, run_event_loop, wake_event_loop
+from virt_launcher.hypervisor.ports import State
+from virt_launcher.machine.events import EventWorker
+from virt_launcher.machine.guest_agent import GuestAgent
+from virt_launcher.machine.manager import DomainManager
+from virt_launcher.machine.monitor import Monitor
+from virt_launcher.machine.state import MachineView
+from virt_launcher.process.children import Children
+from virt_launcher.service.cmd_server import LauncherService, serve
+from virt_launcher.service.notify_client import NotifyClient
+from virt_launcher.settings import Settings
+
+log = get_logger(__name__)
+
+_libc = ctypes.CDLL(None)
+
+
+class Assembly:
+    def __init__(self, settings: Settings, children: Children, daemon: Daemon) -> None:
+        self._settings = settings
+        self._daemon = daemon
+        self._server: RpcServer | None = None
+        self._settled = False
+        register_event_loop()
+        self.door = LibvirtDoor(daemon.uri, settings.domain_name)
+        self.monitor = Monitor(settings, children)
+        self.agent = GuestAgent(self.door)
+        preparer = DiskPreparer(settings.paths, children)
+        self.manager = DomainManager(settings, self.door, preparer, self.monitor, self.agent, kvm=kvm_usable)
+        self.notify = NotifyClient(settings.paths.notify_socket)
+        self.events = EventWorker(self.manager.view, self.notify, self.door.disk_errors)
+        self.events.on_state(self._on_state)
+        self.agent.on_news(self.events.poke)
+        self.manager.controls.on_late_thaw = self.events.poke
+        self.door.watch(self.monitor.machine_changed)
+        self.door.watch(self.events.poke)
+        self.monitor.on_qemu_end(self.events.poke)
+
+    def start_threads(self, supervisor: Supervisor) -> None:
+        supervisor.thread("libvirt-events", run_event_loop)
+        supervisor.thread("libvirt-daemon", self._daemon.keep_running)
+        supervisor.thread("libvirt-connection", self.door.keep_connected)
+        supervisor.thread("events", self.events.run)
+        supervisor.thread("notify", self.notify.run)
+        supervisor.thread("guest-agent", self.agent.run)
+        supervisor.thread("warm-up", _warm_up, may_end=True)
+        # Run in the reverse order: wake whoever waits, once the stop is set.
+        for hook in (
+            self.agent.wake,
+            self.notify.wake,
+            self.events.poke,
+            self.door.close,
+            wake_event_loop,
+            self._stop_server,
+        ):
+            supervisor.on_stop(hook)
+
+    def open_for_commands(self) -> None:
+        service = LauncherService(self._settings, self.manager, self.events.poke)
+        self._server = serve(self._settings, service)
+        self.manager.stamp("launcher-ready")
+        self._settings.paths.init_socket.rename(self._settings.paths.command_socket)
+
+    def last_notice(self, timeout_s: float) -> str:
+        """Makes sure that virt-handler knows the end. Returns what went wrong, for the exit code."""
+        if not self.monitor.started:
+            return ""
+        try:
+            view = self.manager.view()
+        except LauncherError as error:
+            return f"the machine's end is not known: {error}"
+        self.notify.publish(view)
+        if not self.notify.flush(timeout_s):
+            log.warning("virt-handler did not take the last notice", timeout_s=timeout_s)
+        if view.alive or view.ended_well:
+            return "" if view.ended_well else "the machine did not end"
+        return view.message or f"the machine ended: {view.reason or view.state.value}"
+
+    def _on_state(self, view: MachineView) -> None:
+        if self.monitor.started and not view.alive:
+            self.monitor.machine_ended()
+        elif view.state is State.RUNNING and not self._settled:
+            self._settled = True
+            _release_memory()
+
+    def _stop_server(self) -> None:
+        if self._server is not None:
+            self._server.stop(grace_s=0.2)
+
+
+def _warm_up(stop: threading.Event) -> None:
+    """Does the one-time work of the first SyncVMI while nobody waits for it."""
+    del stop
+    from virt_core.apis.base import decode
+    from virt_core.apis.vmi import VirtualMachineInstance
+    from virt_launcher.domain.domain import Domain, from_xml, to_xml
+
+    decode(b"{}", VirtualMachineInstance)
+    from_xml(to_xml(Domain(name="warm-up")))
+
+
+def _release_memory() -> None:
+    """Gives memory back to the system after a burst of work: a launcher lives for months and works for a second."""
+    gc.collect()
+    trim = getattr(_libc, "malloc_trim", None)  # musl has none.
+    if trim is not None:
+        trim(0)

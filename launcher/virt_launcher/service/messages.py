@@ -1,0 +1,101 @@
+"""MachineView → protobuf. The only place that knows both."""
+
+from __future__ import annotations
+
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, Measurement, State
+from virt_launcher.machine.state import InterfaceView, MachineView
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+_STATES = {
+    State.ABSENT: pb.DOMAIN_STATE_ABSENT,
+    State.RUNNING: pb.DOMAIN_STATE_RUNNING,
+    State.BLOCKED: pb.DOMAIN_STATE_BLOCKED,
+    State.PAUSED: pb.DOMAIN_STATE_PAUSED,
+    State.SHUTTING_DOWN: pb.DOMAIN_STATE_SHUTTING_DOWN,
+    State.SHUTOFF: pb.DOMAIN_STATE_SHUTOFF,
+    State.CRASHED: pb.DOMAIN_STATE_CRASHED,
+    State.PM_SUSPENDED: pb.DOMAIN_STATE_PM_SUSPENDED,
+}
+
+
+def domain_message(view: MachineView) -> pb.Domain:
+    return pb.Domain(
+        name=view.name,
+        uuid=view.uuid,
+        state=_STATES[view.state],
+        reason=view.reason,
+        message=view.message,
+        interfaces=[interface_message(i) for i in view.interfaces],
+        agent_connected=view.agent.connected,
+        os_info=os_message(view.agent.report) if view.agent.report.os else None,
+        machine_type=view.machine_type,
+        memory_bytes=view.memory_bytes,
+        disk_targets=dict(view.disk_targets),
+        graceful_shutdown_requested=view.graceful_shutdown_requested,
+        emulated=view.emulated,
+        agent_version=view.agent.about.version,
+        agent_commands=view.agent.about.commands,
+        filesystems_frozen=view.filesystems_frozen,
+    )
+
+
+def interface_message(view: InterfaceView) -> pb.GuestInterface:
+    return pb.GuestInterface(
+        name=view.name,
+        mac=view.mac,
+        guest_name=view.guest_name,
+        ip_addresses=view.addresses,
+        from_domain=view.from_domain,
+        from_agent=view.from_agent,
+        link_state=view.link_state,
+    )
+
+
+def os_message(report: AgentReport) -> pb.OSInfo:
+    return pb.OSInfo(
+        name=report.os.get("name", ""),
+        kernel_release=report.os.get("kernel-release", ""),
+        version=report.os.get("version", ""),
+        pretty_name=report.os.get("pretty-name", ""),
+        version_id=report.os.get("version-id", ""),
+        kernel_version=report.os.get("kernel-version", ""),
+        machine=report.os.get("machine", ""),
+        id=report.os.get("id", ""),
+    )
+
+
+def guest_info_message(view: MachineView) -> pb.GetGuestInfoResponse:
+    report = view.agent.report
+    return pb.GetGuestInfoResponse(
+        os_info=os_message(report),
+        agent_version=view.agent.about.version,
+        hostname=report.hostname,
+        interfaces=[interface_message(i) for i in view.interfaces],
+        timezone=report.timezone,
+    )
+
+
+def user_message(user: AgentUser) -> pb.GuestUser:
+    return pb.GuestUser(name=user.name, domain=user.domain, login_time=user.login_time)
+
+
+def filesystem_message(filesystem: AgentFilesystem) -> pb.GuestFilesystem:
+    return pb.GuestFilesystem(
+        disk_name=filesystem.disk_name,
+        mount_point=filesystem.mount_point,
+        type=filesystem.type,
+        used_bytes=filesystem.used_bytes,
+        total_bytes=filesystem.total_bytes,
+        disks=[pb.GuestFilesystemDisk(serial=serial, bus_type=bus) for serial, bus in filesystem.disks],
+    )
+
+
+def measurement_message(found: Measurement, loader_sha: str) -> pb.GetLaunchMeasurementResponse:
+    return pb.GetLaunchMeasurementResponse(
+        measurement=found.measurement,
+        api_major=found.api_major,
+        api_minor=found.api_minor,
+        build_id=found.build_id,
+        policy=found.policy,
+        loader_sha=loader_sha,
+    )
