@@ -1,0 +1,80 @@
+"""What a Pod is to its VMI follows from the VMI's record and the job that made it, never from age or labels alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.framework.vmis import UID, pod, vmi
+
+from virt_core.apis import names
+from virt_core.apis.podroles import PodRole, Role, active, active_pod, is_stranger, launchers_on, recorded, role_of
+
+A, B, C = "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002", "hp"
+
+
+def machine(**status: Any) -> Any:
+    return vmi(status={"phase": "Running", **status})
+
+
+def launcher(uid: str, **changes: Any) -> Any:
+    return pod(metadata={"uid": uid, **changes})
+
+
+def test_the_only_recorded_pod_is_active_before_and_after_the_hand_over() -> None:
+    assert active(machine(activePods={A: ""})) == PodRole(A, "", Role.ACTIVE)
+    assert active(machine(activePods={A: "n1"}, nodeName="n1")) == PodRole(A, "n1", Role.ACTIVE)
+
+
+def test_a_move_has_a_target_until_the_node_changes_hands() -> None:
+    move = {"targetNode": "n2", "sourceNode": "n1"}
+    both = {A: "n1", B: "n2"}
+    before = recorded(machine(activePods=both, nodeName="n1", migrationState=move))
+    after = recorded(machine(activePods=both, nodeName="n2", migrationState=move))
+    assert {uid: each.role for uid, each in before.items()} == {A: Role.ACTIVE, B: Role.TARGET}
+    assert {uid: each.role for uid, each in after.items()} == {A: Role.SOURCE, B: Role.ACTIVE}
+
+
+def test_of_two_that_could_have_the_guest_none_acts() -> None:
+    assert active(machine(activePods={A: "n1", B: "n1"}, nodeName="n1")) is None
+    assert active(machine(activePods={A: "", B: ""})) is None
+
+
+def test_a_node_sees_its_own_launchers_only() -> None:
+    moving = machine(activePods={A: "n1", B: "n2"}, nodeName="n1", migrationState={"targetNode": "n2"})
+    assert launchers_on(moving, "n2") == [PodRole(B, "n2", Role.TARGET)]
+    assert launchers_on(moving, "n3") == []
+
+
+def test_pods_of_hot_plugged_volumes_are_attachments() -> None:
+    volumes = [{"name": "v", "hotplugVolume": {"attachPodUID": C}}]
+    seen = machine(activePods={A: "n1"}, nodeName="n1", volumeStatus=volumes)
+    assert recorded(seen)[C] == PodRole(C, "n1", Role.ATTACHMENT)
+    assert launchers_on(seen, "n1") == [PodRole(A, "n1", Role.ACTIVE)]
+
+
+def test_what_is_not_recorded_is_a_stranger_however_it_looks() -> None:
+    seen = machine(activePods={A: "n1"}, nodeName="n1")
+    newest = launcher(B, creationTimestamp="2126-01-01T00:00:00Z")
+    assert role_of(newest, seen) is None
+    assert is_stranger(newest, seen)
+    assert active_pod(seen, [newest]) is None
+    assert active_pod(seen, [newest, launcher(A)]) == launcher(A)
+
+
+@pytest.mark.parametrize(
+    ("extra", "role"),
+    [
+        ({"labels": {names.LABEL_APP: names.APP_LAUNCHER, names.LABEL_MIGRATION_JOB_UID: "job"}}, Role.TARGET),
+        ({"annotations": {names.ANNOTATION_EPHEMERAL_PROVISIONING: "true"}}, Role.PROVISIONING),
+    ],
+)
+def test_jobs_and_first_users_are_known_before_they_are_recorded(extra: dict[str, Any], role: Role) -> None:
+    assert role_of(launcher(B, **extra), machine()) is role
+
+
+def test_the_owner_is_compared_by_uid() -> None:
+    job = {"labels": {names.LABEL_MIGRATION_JOB_UID: "job"}}
+    assert role_of(pod(owner_uid="other", metadata={"uid": B, **job}), machine()) is None
+    assert not is_stranger(pod(owner_uid="other", metadata={"uid": B}), machine())
+    assert UID != "other"
