@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from virt_controller.launcher_pod import UnsupportedSpecError, first_consumer, render
@@ -10,11 +10,12 @@ from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_controller.sets.selectors import matches
 from virt_controller.vmi import decide as rules
 from virt_controller.vmi.owned import Surroundings, owner_vm
-from virt_controller.vmi.pods import Trouble, controller_of, owner_uid, was_refused
+from virt_controller.vmi.pods import Trouble, was_refused
 from virt_controller.vmi.surroundings import VOLUME_INDEX, Looker
 from virt_core.apis import names
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.nodes import Namespace, Node
+from virt_core.apis.podroles import controller_of, is_stranger, owner_uid
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import parse_int
 from virt_core.apis.storage import PersistentVolumeClaim
@@ -63,8 +64,8 @@ class VMIController:
         self._template = template
         self._expectations = Expectations(clock)
         self._writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
-        #: VMIs whose Pod may have been created although the answer got lost.
-        self._doubtful: set[str] = set()
+        #: The Pods that were made and are not recorded yet, by the UIDs of their VMIs.
+        self._made: dict[str, Pod] = {}
         vmis.add_handler(self._vmi_changed, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
         for informer in (storage, data_volumes):
             if informer is not None:
@@ -80,11 +81,14 @@ class VMIController:
             return None
         if not self._expectations.satisfied(key):
             return Result(TIMEOUT_S)
-        vmi = self._writes.freshest(cached)
+        vmi = self._recorded(self._writes.freshest(cached))
         pods = self._pods.by_index(OWNER_INDEX, vmi.metadata.uid)
         around = self._around.look(vmi)
         decision = rules.decide(vmi, pods, self._clock.now(), around)
-        self._delete_pods(key, decision)
+        for pod in decision.delete_pods:
+            self._delete_pod(key, pod)
+        if decision.strangers:
+            self._turn_away(key, vmi, decision.strangers)
         if decision.create_pod:
             self._create_pod(key, vmi, around, provisioning=decision.provisioning)
         elif decision.vmi is not None:
@@ -101,6 +105,17 @@ class VMIController:
         if written is not None:
             self._writes.remember(written)
 
+    def _recorded(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
+        """Writes down a Pod whose record did not get through. After a restart nobody knows of it, and it is a stranger:
+        nothing has spoken to it yet."""
+        made = self._made.get(vmi.metadata.uid)
+        if made is None:
+            return vmi
+        if vmi.status.phase in rules.BEFORE_HAND_OVER and made.metadata.uid not in vmi.status.active_pods:
+            self._write(vmi, rules.scheduling(vmi, made.metadata.uid, self._clock.now()))
+        del self._made[vmi.metadata.uid]
+        return self._writes.freshest(vmi)
+
     def _create_pod(
         self, key: str, vmi: VirtualMachineInstance, around: Surroundings, *, provisioning: bool = False
     ) -> None:
@@ -111,20 +126,22 @@ class VMIController:
             self._write(vmi, decision.vmi or vmi)
             self._recorder.event(vmi, names.EVENT_WARNING, names.FAILED_INVALID_SPEC, str(error))
             return
-        if key in self._doubtful and self._exists_already(vmi):
-            # The informer is about to show it.
-            return
-        self._expectations.expect_creations(key)
         try:
             created = self._client.create(first_consumer(pod) if provisioning else pod)
         except ApiError as error:
-            self._expectations.creation_observed(key)
-            self._creation_failed(key, vmi, error)
+            self._creation_failed(vmi, error)
             raise
-        self._doubtful.discard(key)
+        self._expect(key, created)
         if not provisioning:
-            self._write(vmi, rules.scheduling(vmi, self._clock.now()))
+            self._made[vmi.metadata.uid] = created
+            self._recorded(vmi)
             self._tell_created(vmi, created)
+
+    def _expect(self, key: str, pod: Pod) -> None:
+        self._expectations.expect_created(key, pod.metadata.uid)
+        seen = self._pods.get(key_of(pod))
+        if seen is not None and seen.metadata.uid == pod.metadata.uid:
+            self._expectations.created_observed(key, pod.metadata.uid)
 
     def _tell_created(self, vmi: VirtualMachineInstance, pod: Pod) -> None:
         """A VM has told its own start under the same word, and the scheduler tells the Pod's: once more would cost
@@ -133,31 +150,37 @@ class VMIController:
             text = f"created the launcher Pod {pod.metadata.name}"
             self._recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_SUCCESSFUL_CREATE, text)
 
-    def _exists_already(self, vmi: VirtualMachineInstance) -> bool:
-        selector = f"{names.LABEL_CREATED_BY}={vmi.metadata.uid}"
-        found = self._client.list(Pod, vmi.metadata.namespace, label_selector=selector).items
-        return any(owner_uid(pod) == vmi.metadata.uid and not was_refused(pod) for pod in found)
-
-    def _creation_failed(self, key: str, vmi: VirtualMachineInstance, error: ApiError) -> None:
+    def _creation_failed(self, vmi: VirtualMachineInstance, error: ApiError) -> None:
         if isinstance(error, Unreachable):
-            self._doubtful.add(key)
-            return
+            return  # If it was made all the same, it is a stranger and goes.
         trouble = Trouble(names.REASON_FAILED_CREATE, f"the launcher Pod could not be created: {error}")
         self._write(vmi, rules.not_synchronized(vmi, trouble, self._clock.now()))
         self._recorder.event(vmi, names.EVENT_WARNING, trouble.reason, trouble.message)
 
-    def _delete_pods(self, key: str, decision: rules.Decision) -> None:
-        for pod in decision.delete_pods:
-            meta = pod.metadata
-            self._expectations.expect_deletions(key, [meta.uid])
-            try:
-                self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
-            except NotFound:
-                self._expectations.deletion_observed(key, meta.uid)
-            except ApiError:
-                self._expectations.deletion_observed(key, meta.uid)
-                raise
-            log.info("deleted the launcher Pod", vmi=key, pod=meta.name)
+    def _turn_away(self, key: str, vmi: VirtualMachineInstance, strangers: Sequence[Pod]) -> None:
+        """Asks for the newest record first: our cache may be older than what a former leader wrote."""
+        newest = self._client.get(VirtualMachineInstance, vmi.metadata.name, vmi.metadata.namespace)
+        if newest.metadata.uid != vmi.metadata.uid:
+            return
+        for pod in strangers:
+            if not is_stranger(pod, newest):
+                continue
+            self._delete_pod(key, pod)
+            if not was_refused(pod):
+                text = f"Pod {pod.metadata.name} says that it is the launcher of this VMI and is not; it was deleted"
+                self._recorder.event(vmi, names.EVENT_WARNING, names.EVENT_STRANGER, text)
+
+    def _delete_pod(self, key: str, pod: Pod) -> None:
+        meta = pod.metadata
+        self._expectations.expect_deletions(key, [meta.uid])
+        try:
+            self._client.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
+        except NotFound:
+            self._expectations.deletion_observed(key, meta.uid)
+        except ApiError:
+            self._expectations.deletion_observed(key, meta.uid)
+            raise
+        log.info("deleted the launcher Pod", vmi=key, pod=meta.name)
 
     def _template_for(self, vmi: VirtualMachineInstance, around: Surroundings) -> TemplateConfig:
         config = self._config()
@@ -174,12 +197,12 @@ class VMIController:
 
     def _vmi_gone(self, vmi: VirtualMachineInstance) -> None:
         self._writes.forget(vmi.metadata.uid)
-        self._doubtful.discard(key_of(vmi))
+        self._made.pop(vmi.metadata.uid, None)
         self._queue.add(key_of(vmi))
 
     def _pod_added(self, pod: Pod) -> None:
         if key := owner_key(pod):
-            self._expectations.creation_observed(key)
+            self._expectations.created_observed(key, pod.metadata.uid)
         self._pod_changed(pod)
 
     def _pod_changed(self, pod: Pod) -> None:
@@ -190,6 +213,7 @@ class VMIController:
 
     def _pod_gone(self, pod: Pod) -> None:
         if key := owner_key(pod):
+            self._expectations.created_observed(key, pod.metadata.uid)
             self._expectations.deletion_observed(key, pod.metadata.uid)
             self._queue.add(key)
 

@@ -17,7 +17,8 @@ from virt_controller.vmi import owned
 from virt_controller.vmi import pods as facts
 from virt_controller.vmi.owned import Surroundings
 from virt_controller.vmi.readiness import follow
-from virt_core.apis import handoffs, names
+from virt_core.apis import handoffs, names, podroles
+from virt_core.apis.podroles import Role
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import format_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -37,6 +38,8 @@ CLAIM_RECHECK_S = 60.0
 REFUSAL_PAUSE_S = 3.0
 
 _ALONE = Surroundings()
+#: virt-controller's own; from then on the node speaks.
+BEFORE_HAND_OVER = frozenset({names.PHASE_UNSET, names.PHASE_PENDING, names.PHASE_SCHEDULING})
 _HANDED_OVER = frozenset({names.PHASE_SCHEDULED, names.PHASE_RUNNING})
 
 
@@ -55,6 +58,8 @@ class Decision:
     #: The Pod is only to be the first user of the VMI's claims.
     provisioning: bool = False
     delete_pods: tuple[Pod, ...] = ()
+    #: Pods that look like launchers of the VMI and are none.
+    strangers: tuple[Pod, ...] = ()
     #: The VMI as it should be written, if it differs.
     vmi: VirtualMachineInstance | None = None
     notes: tuple[Note, ...] = ()
@@ -62,28 +67,35 @@ class Decision:
 
 
 def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings = _ALONE) -> Decision:
-    """`pods` are those that the VMI controls, complete: nothing we created or deleted is still on its way."""
+    """`pods` are those that name the VMI as their controller, complete: nothing we created or deleted is still on its
+    way. What they are is settled by `podroles`."""
     phase = vmi.status.phase
     if vmi.metadata.deletion_timestamp is not None:
         return _remove(vmi, pods, now, around)
     if phase in names.FINAL_PHASES:
         return _after_end(vmi, pods, now, around)
-    if phase in _HANDED_OVER:
-        return _watch_over(vmi, facts.current(pods, vmi), now)
-    launchers = [pod for pod in pods if not facts.is_provisioning(pod)]
-    refused = [pod for pod in launchers if facts.was_refused(pod)]
-    taken = [pod for pod in launchers if pod not in refused]
-    if refused and not taken:
-        return _after_refusal(vmi, max(refused, key=facts.age_key), now)
-    if not taken:
-        return _begin(vmi, pods, now, around)
-    decision = _schedule(vmi, facts.current(taken, vmi), now, around)
-    return dataclasses.replace(decision, delete_pods=tuple(pod for pod in refused if not facts.is_terminating(pod)))
+    strangers = tuple(pod for pod in pods if podroles.is_stranger(pod, vmi) and not facts.is_terminating(pod))
+    decision = _follow_active(vmi, pods, now, around)
+    return dataclasses.replace(decision, strangers=strangers)
 
 
-def scheduling(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineInstance:
-    """The VMI once its Pod object exists."""
+def _follow_active(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
+    active = podroles.active_pod(vmi, pods)
+    if vmi.status.phase in _HANDED_OVER:
+        return _watch_over(vmi, active, now)
+    if podroles.active(vmi) is None:
+        return _begin(vmi, podroles.having(Role.PROVISIONING, vmi, pods), now, around)
+    if active is None:
+        return failed(vmi, names.FAILED_POD_GONE, facts.end_words(None), now)
+    if facts.was_refused(active):
+        return _after_refusal(vmi, active, now)
+    return _schedule(vmi, active, now, around)
+
+
+def scheduling(vmi: VirtualMachineInstance, pod_uid: str, now: datetime) -> VirtualMachineInstance:
+    """The VMI once its Pod object exists. From here on this Pod is its own, and no other that says so."""
     status = with_phase(vmi.status, names.PHASE_SCHEDULING, now)
+    status = replace(status, active_pods={pod_uid: ""})
     status = with_handoff(status, handoffs.POD_CREATED, now)
     status = without_condition(status, names.CONDITION_SYNCHRONIZED, names.CONDITION_PROVISIONING)
     if get_condition(status.conditions, names.CONDITION_DATA_VOLUMES_READY) is not None:
@@ -116,8 +128,6 @@ def not_synchronized(vmi: VirtualMachineInstance, trouble: facts.Trouble, now: d
 
 
 def _begin(vmi: VirtualMachineInstance, helpers: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
-    if vmi.status.phase == names.PHASE_SCHEDULING:
-        return failed(vmi, names.FAILED_POD_GONE, facts.end_words(None), now)
     if owned.is_receiver(vmi):
         return Decision(vmi=replace(vmi, status=with_phase(vmi.status, names.PHASE_WAITING_FOR_SYNC, now)))
     if around.missing_claims:
@@ -155,12 +165,7 @@ def _waiting_for_data(vmi: VirtualMachineInstance, unready: Sequence[str], now: 
     return replace(vmi, status=status)
 
 
-def _schedule(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime, around: Surroundings) -> Decision:
-    if pod is None:
-        return failed(vmi, names.FAILED_POD_GONE, facts.end_words(None), now)
-    if vmi.status.phase != names.PHASE_SCHEDULING:
-        # The Pod was made, but the write that says so did not get through.
-        vmi = scheduling(vmi, now)
+def _schedule(vmi: VirtualMachineInstance, pod: Pod, now: datetime, around: Surroundings) -> Decision:
     if facts.is_finished(pod) or facts.is_terminating(pod):
         return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
     if facts.is_ready_for_node(pod):
@@ -170,7 +175,7 @@ def _schedule(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime, aroun
 
 def _after_refusal(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
     """Nothing of the Pod ever ran, so another one may try its luck; for as long as any start may take. The refused one
-    goes when its successor is there."""
+    goes as a stranger when its successor is recorded."""
     first = next((h.time for h in vmi.status.handoffs if h.name == handoffs.POD_CREATED.name), None)
     left_s = handoffs.POD_STARTED.deadline_s - _age_s(first, now)
     pause_s = REFUSAL_PAUSE_S - _age_s(pod.metadata.creation_timestamp, now)
@@ -266,17 +271,18 @@ def _launcher_ended(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Dec
 
 def _remove(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
     """Deleted: its Pods go first, then the finalizer. A finished Pod is deleted too: nobody will read its logs."""
-    if not pods:
-        return Decision(vmi=_finalized(vmi, now, around))
     alive = tuple(pod for pod in pods if not facts.is_terminating(pod))
-    current = facts.current(pods, vmi)
-    status = vmi.status if current is None else follow(vmi.status, current, now)
+    if all(podroles.role_of(pod, vmi) is None for pod in pods):
+        # Nobody keeps a VMI alive with a Pod that is not its own.
+        return Decision(delete_pods=alive, vmi=_finalized(vmi, now, around))
+    active = podroles.active_pod(vmi, pods)
+    status = vmi.status if active is None else follow(vmi.status, active, now)
     return Decision(delete_pods=alive, vmi=replace(vmi, status=status))
 
 
 def _after_end(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
     """Over but not deleted: the finished Pod stays for its logs; one that still runs long after is stuck."""
-    if not pods:
+    if all(podroles.role_of(pod, vmi) is None for pod in pods):
         return Decision(vmi=_finalized(vmi, now, around))
     running = tuple(pod for pod in pods if not facts.is_finished(pod) and not facts.is_terminating(pod))
     if not running:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from virt_core.apis import names
-from virt_core.apis.meta import OwnerReference
 from virt_core.apis.pods import ContainerState, ContainerStateTerminated, Pod, PodCondition
 from virt_core.apis.vmi import VirtualMachineInstance
 
@@ -34,40 +32,11 @@ class Trouble:
     message: str
 
 
-def controller_of(pod: Pod) -> OwnerReference | None:
-    return next((ref for ref in pod.metadata.owner_references if ref.controller), None)
-
-
-def owner_uid(pod: Pod) -> str:
-    """The UID of the VMI that controls the Pod, or nothing. Labels prove nothing: anybody may set them."""
-    ref = controller_of(pod)
-    if ref is None or ref.kind != "VirtualMachineInstance" or not ref.api_version.startswith(f"{names.GROUP}/"):
-        return ""
-    return ref.uid
-
-
-def current(pods: Iterable[Pod], vmi: VirtualMachineInstance) -> Pod | None:
-    """The newest Pod, of those on the VMI's node once it has one."""
-    node = vmi.status.node_name
-    mine = [pod for pod in pods if not node or pod.spec.node_name == node]
-    return max(mine, key=age_key, default=None)
-
-
-def age_key(pod: Pod) -> tuple[str, str]:
-    """The newest Pod has the greatest."""
-    return pod.metadata.creation_timestamp or "", pod.metadata.name
-
-
 def compute_state(pod: Pod) -> ContainerState:
     for status in pod.status.container_statuses:
         if status.name == names.CONTAINER_COMPUTE and status.state is not None:
             return status.state
     return ContainerState()
-
-
-def is_provisioning(pod: Pod) -> bool:
-    """Not a launcher: it was only to be the first user of claims."""
-    return names.ANNOTATION_EPHEMERAL_PROVISIONING in pod.metadata.annotations
 
 
 def is_terminating(pod: Pod) -> bool:

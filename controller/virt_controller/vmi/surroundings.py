@@ -15,8 +15,6 @@ from virt_core.kube.informer import Informer
 
 #: VMIs by the claims and DataVolumes that they use.
 VOLUME_INDEX = "volume"
-#: From the hand-over on, the node has what it needs.
-_EARLY = frozenset({names.PHASE_UNSET, names.PHASE_PENDING, names.PHASE_SCHEDULING})
 
 
 def vmi_volumes(vmi: VirtualMachineInstance) -> list[str]:
@@ -40,7 +38,7 @@ class Looker:
 
     def look(self, vmi: VirtualMachineInstance) -> Surroundings:
         orphan = self._is_orphan(vmi)
-        if vmi.status.phase not in _EARLY or self._claims is None:
+        if vmi.status.phase in names.FINAL_PHASES or self._claims is None:
             return Surroundings(orphan)
         space = vmi.metadata.namespace
         found = {name: self._claims.get(f"{space}/{name}") for name in owned.claims(vmi)}

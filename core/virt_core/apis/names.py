@@ -229,6 +229,7 @@ EVENT_STARTED = "Started"
 EVENT_SHUTTING_DOWN = "ShuttingDown"
 EVENT_STOPPED = "Stopped"
 EVENT_SYNC_FAILED = "SyncFailed"
+EVENT_STRANGER = "StrangerPod"
 EVENT_RESUMED = "Resumed"
 EVENT_PAUSED = "Paused"
 

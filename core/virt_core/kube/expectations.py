@@ -20,6 +20,7 @@ TIMEOUT_S = 300.0
 class _Expected:
     since: float
     creations: int = 0
+    created: set[str] = field(default_factory=set)
     deletions: set[str] = field(default_factory=set)
 
 
@@ -42,6 +43,18 @@ class Expectations:
             entry = self._expected.get(key)
             if entry is not None:
                 entry.creations = max(entry.creations - 1, 0)
+                self._drop_if_empty(key, entry)
+
+    def expect_created(self, key: str, uid: str) -> None:
+        """The same for an object that was made already, by its UID: no other that appears is taken for it."""
+        with self._lock:
+            self._entry(key).created.add(uid)
+
+    def created_observed(self, key: str, uid: str) -> None:
+        with self._lock:
+            entry = self._expected.get(key)
+            if entry is not None:
+                entry.created.discard(uid)
                 self._drop_if_empty(key, entry)
 
     def expect_deletions(self, key: str, uids: Iterable[str]) -> None:
@@ -77,5 +90,5 @@ class Expectations:
         return entry
 
     def _drop_if_empty(self, key: str, entry: _Expected) -> None:
-        if not entry.creations and not entry.deletions:
+        if not entry.creations and not entry.created and not entry.deletions:
             del self._expected[key]

@@ -22,8 +22,8 @@ from tests.unit.api.reviews import create
 from tests.unit.api.reviews import vmi as manifest
 from tests.unit.launcher.cases import Case, context_of
 from virt_controller.launcher_pod import TemplateConfig, UnsupportedSpecError, render
-from virt_controller.vmi.pods import owner_uid
 from virt_core.apis.base import from_plain, to_plain
+from virt_core.apis.podroles import owner_uid
 from virt_core.apis.pods import Pod
 from virt_core.runtime.clock import FakeClock
 from virt_core.runtime.files import connectable_socket

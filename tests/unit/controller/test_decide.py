@@ -15,6 +15,13 @@ from virt_core.kube.conditions import get_condition
 from virt_core.kube.writes import difference
 
 NOW = datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)
+LATER = {
+    "metadata": {
+        "name": "virt-launcher-vm-later",
+        "uid": "aaaaaaaa-0000-0000-0000-000000000002",
+        "creationTimestamp": "2026-01-01T00:00:05Z",
+    }
+}
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:05Z"}
 
 
@@ -37,27 +44,49 @@ def test_pending_without_a_pod_gets_one() -> None:
 def test_a_vmi_that_no_webhook_touched_starts_too_and_gets_the_finalizer() -> None:
     bare = vmi(phase="", metadata={"finalizers": []})
     assert decide(bare, [], NOW).create_pod
-    assert scheduling(bare, NOW).metadata.finalizers == [names.FINALIZER_VMI]
+    assert scheduling(bare, POD_UID, NOW).metadata.finalizers == [names.FINALIZER_VMI]
 
 
 def test_scheduling_stamps_the_handoff_once() -> None:
-    first = scheduling(vmi(), NOW)
-    again = scheduling(first, NOW + timedelta(seconds=9))
+    first = scheduling(vmi(), POD_UID, NOW)
+    again = scheduling(first, POD_UID, NOW + timedelta(seconds=9))
     assert [h.name for h in first.status.handoffs] == ["accepted", "pod-created"]
     assert first.status.handoffs == again.status.handoffs
     assert first.status.phase_transition_timestamps == again.status.phase_transition_timestamps
     assert first.status.handoffs[1].time == "2026-01-01T00:00:10.000000Z"
 
 
-def test_pod_that_exists_although_the_write_got_lost_is_caught_up() -> None:
-    decision = decide(vmi(), [pod()], NOW)
-    assert not decision.create_pod
+def test_pod_that_was_never_recorded_is_a_stranger_and_another_is_made() -> None:
+    """Whoever may create Pods can name the VMI as the owner; only the record counts."""
+    decision = decide(vmi(), [running_pod()], NOW)
+    assert decision == Decision(create_pod=True, strangers=(running_pod(),))
+
+
+@pytest.mark.parametrize("stranger", [ended_pod(0, **LATER), running_pod(**LATER)])
+def test_stranger_beside_a_running_launcher_changes_nothing_and_goes(stranger: Pod) -> None:
+    """The newest is not the guest's: a Pod that runs `true` must not end a VM."""
+    before = handed_over("Running", status={"conditions": [{"type": "Ready", "status": "True"}]})
+    decision = decide(before, [running_pod(), stranger], NOW)
+    assert writes_nothing(decision, before)
+    assert (decision.strangers, decision.delete_pods) == ((stranger,), ())
+
+
+def test_stranger_is_not_taken_over_while_the_launcher_starts() -> None:
+    before = scheduling(vmi(), POD_UID, NOW)
+    decision = decide(before, [pod(), running_pod(**LATER)], NOW)
+    assert writes_nothing(decision, before)
+    assert len(decision.strangers) == 1
+
+
+def test_nobody_keeps_a_deleted_vmi_with_a_pod_of_his_own() -> None:
+    decision = decide(handed_over("Running", metadata=DELETED), [running_pod(**LATER)], NOW)
     assert decision.vmi is not None
-    assert decision.vmi.status.phase == "Scheduling"
+    assert decision.vmi.metadata.finalizers == []
+    assert len(decision.delete_pods) == 1
 
 
 def test_waiting_for_a_pod_writes_nothing() -> None:
-    before = scheduling(vmi(), NOW)
+    before = scheduling(vmi(), POD_UID, NOW)
     waiting = pod(state={"waiting": {"reason": "ContainerCreating"}})
     decision = decide(before, [waiting], NOW)
     assert writes_nothing(decision, before)
@@ -73,7 +102,7 @@ UNKNOWN = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown", "
 
 @pytest.mark.parametrize("state", [None, {"waiting": {"reason": "ContainerCreating"}}, UNKNOWN])
 def test_pod_that_its_node_refused_is_followed_by_another(state: dict[str, object] | None) -> None:
-    before = scheduling(vmi(), NOW)
+    before = scheduling(vmi(), POD_UID, NOW)
     refused = pod(phase="Failed", state=state, status=REFUSED)
     assert decide(before, [refused], NOW - timedelta(seconds=9)) == Decision(recheck_s=REFUSAL_PAUSE_S - 1)
     decision = decide(before, [refused], NOW)
@@ -83,24 +112,24 @@ def test_pod_that_its_node_refused_is_followed_by_another(state: dict[str, objec
     assert "no such device" in decision.notes[0].message
 
 
-def test_newest_refusal_counts() -> None:
+def test_the_recorded_refusal_counts() -> None:
+    older = pod(phase="Failed", status=REFUSED, metadata=LATER["metadata"] | {"creationTimestamp": CREATED})
     newer = pod(phase="Failed", status=REFUSED, metadata={"creationTimestamp": "2026-01-01T00:00:09Z"})
-    older = pod(phase="Failed", status=REFUSED)
-    assert decide(scheduling(vmi(), NOW), [newer, older], NOW) == Decision(recheck_s=REFUSAL_PAUSE_S - 1)
+    decision = decide(scheduling(vmi(), POD_UID, NOW), [newer, older], NOW)
+    assert decision == Decision(recheck_s=REFUSAL_PAUSE_S - 1, strangers=(older,))
 
 
-def test_refused_pod_goes_when_its_successor_is_there() -> None:
-    before = scheduling(vmi(), NOW)
+def test_refused_pod_goes_when_its_successor_is_recorded() -> None:
     refused = pod(phase="Failed", status=REFUSED)
-    successor = running_pod(metadata={"name": "virt-launcher-vm-later", "creationTimestamp": "2026-01-01T00:00:05Z"})
-    decision = decide(before, [refused, successor], NOW)
+    successor = running_pod(**LATER)
+    decision = decide(scheduling(vmi(), successor.metadata.uid, NOW), [refused, successor], NOW)
     assert decision.vmi is not None
     assert decision.vmi.status.phase == "Scheduled"
-    assert decision.delete_pods == (refused,)
+    assert decision.strangers == (refused,)
 
 
 def test_refusals_come_to_an_end() -> None:
-    before = scheduling(vmi(), NOW)
+    before = scheduling(vmi(), POD_UID, NOW)
     decision = decide(before, [pod(phase="Failed", status=REFUSED)], NOW + timedelta(seconds=60))
     assert decision.vmi is not None
     assert decision.vmi.status.phase == "Failed"
@@ -109,13 +138,13 @@ def test_refusals_come_to_an_end() -> None:
 
 def test_pod_whose_container_ran_is_no_refusal() -> None:
     ran = pod(phase="Failed", state={"terminated": {"exitCode": 1, "startedAt": CREATED}}, status=REFUSED)
-    decision = decide(scheduling(vmi(), NOW), [ran], NOW)
+    decision = decide(scheduling(vmi(), POD_UID, NOW), [ran], NOW)
     assert decision.vmi is not None
     assert decision.vmi.status.phase == "Failed"
 
 
 def test_running_pod_hands_over_in_one_write() -> None:
-    before = scheduling(vmi(), NOW)
+    before = scheduling(vmi(), POD_UID, NOW)
     decision = decide(
         before, [running_pod(metadata={"annotations": {names.ANNOTATION_MEMORY_OVERHEAD: "104857600"}})], NOW
     )
@@ -130,7 +159,7 @@ def test_running_pod_hands_over_in_one_write() -> None:
 
 
 def test_pod_without_running_compute_is_not_handed_over() -> None:
-    before = scheduling(vmi(), NOW)
+    before = scheduling(vmi(), POD_UID, NOW)
     assert writes_nothing(decide(before, [pod(phase="Running")], NOW), before)
 
 
@@ -144,7 +173,7 @@ def test_unschedulable_is_told_and_taken_back() -> None:
             ],
         },
     )
-    decision = decide(scheduling(vmi(), NOW), [stuck], NOW)
+    decision = decide(scheduling(vmi(), POD_UID, NOW), [stuck], NOW)
     assert condition(decision, "PodScheduled") == ("False", "Unschedulable", "0/1 nodes fit")
     assert decision.vmi is not None
     after = decide(decision.vmi, [running_pod()], NOW)
@@ -155,7 +184,7 @@ def test_unschedulable_is_told_and_taken_back() -> None:
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
 def test_image_trouble_names_volume_and_image(reason: str) -> None:
     waiting = {"waiting": {"reason": reason, "message": 'image "example.internal/guest:v1" not found'}}
-    decision = decide(scheduling(vmi(), NOW), [pod(state=waiting)], NOW)
+    decision = decide(scheduling(vmi(), POD_UID, NOW), [pod(state=waiting)], NOW)
     status, told, message = condition(decision, "Synchronized")
     assert (status, told) == ("False", reason)
     assert 'volume "root"' in message
@@ -167,7 +196,7 @@ def test_image_trouble_names_volume_and_image(reason: str) -> None:
 
 def test_launcher_image_trouble_names_the_launcher() -> None:
     waiting = {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
-    decision = decide(scheduling(vmi(), NOW), [pod(state=waiting)], NOW)
+    decision = decide(scheduling(vmi(), POD_UID, NOW), [pod(state=waiting)], NOW)
     assert "example.internal/launcher:v1" in condition(decision, "Synchronized")[2]
 
 
@@ -175,7 +204,7 @@ def test_back_and_forth_of_pull_reasons_is_told_once() -> None:
     def state(reason: str) -> list[Pod]:
         return [pod(state={"waiting": {"reason": reason, "message": "example.internal/guest:v1"}})]
 
-    first = decide(scheduling(vmi(), NOW), state("ErrImagePull"), NOW)
+    first = decide(scheduling(vmi(), POD_UID, NOW), state("ErrImagePull"), NOW)
     assert first.vmi is not None
     second = decide(first.vmi, state("ImagePullBackOff"), NOW)
     assert writes_nothing(second, first.vmi)
@@ -184,14 +213,14 @@ def test_back_and_forth_of_pull_reasons_is_told_once() -> None:
 
 def test_pod_that_does_not_start_in_time_is_told_once() -> None:
     late = NOW + timedelta(seconds=60)
-    first = decide(scheduling(vmi(), NOW), [pod()], late)
+    first = decide(scheduling(vmi(), POD_UID, NOW), [pod()], late)
     assert condition(first, "Synchronized")[1] == "PodNotStarted"
     assert first.vmi is not None
     assert writes_nothing(decide(first.vmi, [pod()], late), first.vmi)
 
 
 def test_hand_over_takes_trouble_back() -> None:
-    late = decide(scheduling(vmi(), NOW), [pod()], NOW + timedelta(seconds=60))
+    late = decide(scheduling(vmi(), POD_UID, NOW), [pod()], NOW + timedelta(seconds=60))
     assert late.vmi is not None
     after = decide(late.vmi, [running_pod()], NOW)
     assert after.vmi is not None
@@ -199,13 +228,13 @@ def test_hand_over_takes_trouble_back() -> None:
 
 
 def test_pod_gone_while_scheduling_fails() -> None:
-    decision = decide(scheduling(vmi(), NOW), [], NOW)
+    decision = decide(scheduling(vmi(), POD_UID, NOW), [], NOW)
     assert decision.vmi is not None
     assert (decision.vmi.status.phase, decision.vmi.status.reason) == ("Failed", "PodGone")
 
 
 def test_pod_failed_while_scheduling_tells_how_it_ended() -> None:
-    decision = decide(scheduling(vmi(), NOW), [ended_pod(3, "no libvirt")], NOW)
+    decision = decide(scheduling(vmi(), POD_UID, NOW), [ended_pod(3, "no libvirt")], NOW)
     assert decision.vmi is not None
     assert decision.vmi.status.reason == "LauncherFailed"
     assert condition(decision, "Synchronized")[2] == "the launcher Pod ended: compute exited with code 3: no libvirt"
@@ -214,7 +243,7 @@ def test_pod_failed_while_scheduling_tells_how_it_ended() -> None:
 
 def test_oom_kill_is_named() -> None:
     terminated = {"terminated": {"exitCode": 137, "reason": "OOMKilled", "finishedAt": "2026-01-01T00:00:01Z"}}
-    decision = decide(scheduling(vmi(), NOW), [pod(phase="Failed", state=terminated)], NOW)
+    decision = decide(scheduling(vmi(), POD_UID, NOW), [pod(phase="Failed", state=terminated)], NOW)
     assert "137 (OOMKilled)" in condition(decision, "Synchronized")[2]
 
 
@@ -238,12 +267,6 @@ def test_pod_gone_after_hand_over_fails() -> None:
     decision = decide(handed_over("Running"), [], NOW)
     assert decision.vmi is not None
     assert (decision.vmi.status.phase, decision.vmi.status.reason) == ("Failed", "LauncherFailed")
-
-
-def test_pod_on_another_node_is_not_the_current_one() -> None:
-    decision = decide(handed_over("Running"), [running_pod(spec={"nodeName": "node2"})], NOW)
-    assert decision.vmi is not None
-    assert decision.vmi.status.phase == "Failed"
 
 
 def test_running_vmi_with_running_pod_is_left_alone() -> None:
@@ -325,8 +348,8 @@ def test_final_without_pods_loses_its_finalizer() -> None:
 
 
 def test_decisions_do_not_change_what_they_look_at() -> None:
-    before = scheduling(vmi(), NOW)
-    copy = scheduling(vmi(), NOW)
+    before = scheduling(vmi(), POD_UID, NOW)
+    copy = scheduling(vmi(), POD_UID, NOW)
     decide(before, [ended_pod(1)], NOW)
     decide(before, [running_pod()], NOW)
     assert before == copy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from framework.vmis import running_pod, vmi
+from framework.vmis import POD_UID, handed_over, running_pod, vmi
 from framework.vms import VM_UID, owned_vmi, owner
 
 from virt_controller.vmi.decide import Surroundings, decide, scheduling
@@ -20,11 +20,13 @@ BOTH = [names.FINALIZER_VMI, names.FINALIZER_VM_CONTROLLER]
 
 def test_the_first_write_names_the_revision() -> None:
     meta = {"ownerReferences": [owner()], "annotations": {names.ANNOTATION_VM_GENERATION: "4"}}
-    written = scheduling(vmi(metadata=meta), NOW)
+    written = scheduling(vmi(metadata=meta), POD_UID, NOW)
     assert written.status.virtual_machine_revision_name == f"revision-start-vm-{VM_UID}-4"
-    again = scheduling(owned_vmi("Pending", metadata={"annotations": {names.ANNOTATION_VM_GENERATION: "9"}}), NOW)
+    again = scheduling(
+        owned_vmi("Pending", metadata={"annotations": {names.ANNOTATION_VM_GENERATION: "9"}}), POD_UID, NOW
+    )
     assert again.status.virtual_machine_revision_name == f"revision-start-vm-{VM_UID}-1"
-    assert scheduling(vmi(), NOW).status.virtual_machine_revision_name == ""
+    assert scheduling(vmi(), POD_UID, NOW).status.virtual_machine_revision_name == ""
 
 
 @pytest.mark.parametrize(("orphan", "left"), [(False, [names.FINALIZER_VM_CONTROLLER]), (True, [])])
@@ -71,7 +73,7 @@ def test_a_receiver_waits_for_its_migration() -> None:
 def test_a_size_that_is_asked_for_and_not_there_yet_is_a_condition(
     domain: dict[str, Any], status: dict[str, Any], expected: set[str]
 ) -> None:
-    running = vmi(phase="Running", status={"nodeName": "node1", **status}, spec={"domain": domain})
+    running = handed_over("Running", status=status, spec={"domain": domain})
     decision = decide(running, [running_pod()], NOW)
     assert decision.vmi is not None
     types = {c.type for c in decision.vmi.status.conditions}

@@ -146,6 +146,36 @@ def test_a_foreign_pod_with_our_labels_is_not_ours(rig: Rig) -> None:
     assert len(rig.pods()) == 2
 
 
+def test_a_false_launcher_is_turned_away_and_the_true_one_stays(rig: Rig) -> None:
+    """Whoever may create Pods may name the VMI as their controller. Its record says which Pod is its own."""
+    rig.kube.put(VMI, plain_vmi())
+    eventually(lambda: rig.phase() == "Scheduling")
+    (own,) = rig.pods()
+    false = plain_pod(phase="Succeeded", metadata={"name": "false", "creationTimestamp": "2036-01-01T00:00:00Z"})
+    rig.kube.put(f"{PODS}/false", false)
+    eventually(lambda: [pod["metadata"]["uid"] for pod in rig.pods()] == [own["metadata"]["uid"]])
+    eventually(lambda: any(o.get("reason") == names.EVENT_STRANGER for o in list(rig.kube.objects.values())))
+    assert rig.phase() == "Scheduling"
+    assert list(rig.vmi()["status"]["activePods"]) == [own["metadata"]["uid"]]
+
+
+def test_a_record_that_did_not_get_through_is_written_again_for_the_same_pod(rig: Rig) -> None:
+    refuse = [2]
+
+    def conflict(method: str, path: str, _query: dict[str, str], _body: Any) -> Any:
+        if method == "PATCH" and path == VMI and refuse[0] > 0:
+            refuse[0] -= 1
+            return failure(409, "Conflict", "somebody was faster")
+        return None
+
+    rig.kube.on_request = conflict
+    rig.kube.put(VMI, plain_vmi())
+    eventually(lambda: rig.phase() == "Scheduling")
+    (own,) = rig.pods()
+    assert list(rig.vmi()["status"]["activePods"]) == [own["metadata"]["uid"]]
+    assert len([1 for method, path in rig.kube.methods("POST") if path == PODS]) == 1
+
+
 def test_deletion_deletes_the_pod_then_the_finalizer(rig: Rig) -> None:
     rig.kube.put(VMI, plain_vmi())
     eventually(lambda: rig.phase() == "Scheduling")

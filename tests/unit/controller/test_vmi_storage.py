@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from framework.fake_kube import FakeKube, fake_kube
-from framework.vmis import plain_vmi, pod, running_pod, vmi
+from framework.vmis import POD_UID, plain_vmi, pod, running_pod, vmi
 from framework.waiting import eventually, running
 
 from virt_controller.launcher_pod import TemplateConfig
@@ -61,7 +61,7 @@ def status_of(decision: Decision, type: str) -> tuple[str, str]:
 def test_the_node_is_told_what_a_claim_is() -> None:
     """It has no other way to know how large a missing disk should be."""
     claim = from_plain(plain_claim(), PersistentVolumeClaim)
-    before = scheduling(with_volume({"persistentVolumeClaim": {"claimName": "data"}}), NOW)
+    before = scheduling(with_volume({"persistentVolumeClaim": {"claimName": "data"}}), POD_UID, NOW)
     decision = decide(before, [running_pod()], NOW, Surroundings(claims={"data": claim}, vsock_cid=77))
     assert decision.vmi is not None
     (volume,) = decision.vmi.status.volume_status
@@ -79,7 +79,7 @@ def test_a_data_volume_is_waited_for_and_its_failure_is_the_end() -> None:
     assert status_of(waits, names.CONDITION_DATA_VOLUMES_READY) == ("False", "NotAllDVsReady")
     assert waits.vmi is not None
     assert decide(waits.vmi, [], NOW, Surroundings()).create_pod
-    ready = scheduling(waits.vmi, NOW)
+    ready = scheduling(waits.vmi, POD_UID, NOW)
     found = get_condition(ready.status.conditions, names.CONDITION_DATA_VOLUMES_READY)
     assert found is not None
     assert (found.status, found.reason) == ("True", "AllDVsReady")
