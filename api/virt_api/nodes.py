@@ -60,7 +60,8 @@ class Nodes:
         self._channels: dict[str, tuple[TlsMaterial, grpc.aio.Channel]] = {}
 
     async def of(self, vmi: VirtualMachineInstance) -> Endpoint:
-        """Raises Problem 400 when the node is not known, 503 when it does not answer."""
+        """The node of the Pod that has the guest, whatever other Pods there are: that is what nodeName says. Raises
+        Problem 400 when the node is not known, 503 when it does not answer."""
         name = vmi.status.node_name
         if not name:
             raise Problem(400, f"VMI {vmi.metadata.name} has no node yet")

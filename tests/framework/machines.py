@@ -25,6 +25,8 @@ def at(seconds: float) -> datetime:
 def vmi(phase: str, handoffs: dict[str, float] | None = None, **status: Any) -> VirtualMachineInstance:
     done = [{"name": n, "owner": OWNER.get(n, ""), "time": rfc3339_micro(at(s))} for n, s in (handoffs or {}).items()]
     meta = {"name": "guest", "namespace": "default", "uid": "u1", "creationTimestamp": rfc3339(START)}
+    if phase not in ("", "Pending"):
+        status = {"activePods": {"p1": status.get("nodeName", "")}, **status}
     return from_plain(
         {"metadata": meta, "status": {"phase": phase, "handoffs": done, **status}}, VirtualMachineInstance
     )

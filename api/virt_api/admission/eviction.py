@@ -11,6 +11,7 @@ from virt_api.admission.objects import annotations_of, document_of
 from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.podroles import Role, role_of
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.patch import op, pointer
@@ -51,7 +52,7 @@ class EvictionAdmitter:
 
     def _launcher(self, request: AdmissionRequest, pod: Pod) -> None:
         vmi = self._vmi(pod)
-        if vmi is None or vmi.status.phase in FINAL_PHASES or not _is_active(pod, vmi):
+        if vmi is None or vmi.status.phase in FINAL_PHASES or role_of(pod, vmi) is not Role.ACTIVE:
             return
         where = f"{vmi.metadata.namespace}/{vmi.metadata.name}"
         if not self._shall_move(vmi):
@@ -79,10 +80,6 @@ class EvictionAdmitter:
             operations += [] if vmi.metadata.annotations else [op.add(path, {})]
             operations.append(op.add(f"{path}{pointer(ANNOTATION_SOURCE)}", "descheduler"))
         self._cluster.patch(VirtualMachineInstance, vmi.metadata.name, vmi.metadata.namespace, operations)
-
-
-def _is_active(pod: Pod, vmi: VirtualMachineInstance) -> bool:
-    return not vmi.status.node_name or vmi.status.node_name == pod.spec.node_name
 
 
 def _busy(message: str) -> Denied:

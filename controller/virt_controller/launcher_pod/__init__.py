@@ -2,6 +2,6 @@
 
 from virt_controller.launcher_pod.parts import UnsupportedSpecError
 from virt_controller.launcher_pod.render import first_consumer, render
-from virt_controller.launcher_pod.sections import TemplateConfig
+from virt_controller.launcher_pod.sections import Move, TemplateConfig
 
-__all__ = ["TemplateConfig", "UnsupportedSpecError", "first_consumer", "render"]
+__all__ = ["Move", "TemplateConfig", "UnsupportedSpecError", "first_consumer", "render"]

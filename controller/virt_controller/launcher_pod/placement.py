@@ -13,7 +13,16 @@ from msgspec.structs import replace
 from virt_controller.launcher_pod.parts import Parts
 from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_core.apis import names
-from virt_core.apis.scheduling import Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from virt_core.apis.meta import LabelSelector
+from virt_core.apis.scheduling import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    PodAffinityTerm,
+    PodAntiAffinity,
+)
 from virt_core.apis.vmi import VirtualMachineInstance
 
 #: Whatever the node has, it can give.
@@ -32,7 +41,23 @@ def placement(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
 
 
 def affinity(vmi: VirtualMachineInstance, config: TemplateConfig) -> Affinity | None:
-    """The VMI's own, without the nodes whose processor has what the guest must not see."""
+    """The VMI's own, without the nodes whose processor has what the guest must not see; and a Pod that the guest is to
+    move to stays away from the node of the one that it leaves."""
+    allowed = _without_forbidden(vmi, config)
+    return allowed if config.move is None else _elsewhere(allowed or Affinity(), vmi)
+
+
+def _elsewhere(wanted: Affinity, vmi: VirtualMachineInstance) -> Affinity:
+    own = LabelSelector(match_labels={names.LABEL_CREATED_BY: vmi.metadata.uid})
+    apart = PodAffinityTerm(topology_key=names.LABEL_NODE_HOSTNAME, label_selector=own)
+    others = wanted.pod_anti_affinity or PodAntiAffinity()
+    required = [*others.required_during_scheduling_ignored_during_execution, apart]
+    return replace(
+        wanted, pod_anti_affinity=replace(others, required_during_scheduling_ignored_during_execution=required)
+    )
+
+
+def _without_forbidden(vmi: VirtualMachineInstance, config: TemplateConfig) -> Affinity | None:
     features = vmi.spec.domain.cpu.features if vmi.spec.domain.cpu is not None else []
     unwanted = [names.LABEL_PREFIX_CPU_FEATURE + each.name for each in features if each.policy == _FORBIDDEN]
     if not unwanted or all(labels.keys() & unwanted for labels in _nodes_with(_chosen(vmi, config), config)):

@@ -30,6 +30,7 @@ _NAME_LIMIT = 63 - len("virt-launcher--12345")
 SECTIONS: tuple[Section, ...] = (
     sections.identity,
     sections.process,
+    sections.job,
     sections.environment,
     sections.scratch,
     volumes.volumes,

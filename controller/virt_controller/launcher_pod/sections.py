@@ -9,6 +9,7 @@ from virt_controller.launcher_pod import memory
 from virt_controller.launcher_pod.parts import Parts
 from virt_core.apis import names
 from virt_core.apis.podparts import ObjectFieldSelector
+from virt_core.apis.podroles import Role
 from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource, VolumeMount
 from virt_core.apis.podvolumes import EmptyDirVolumeSource, Volume
 from virt_core.apis.quantity import format_bytes, parse_bytes, parse_milli
@@ -36,6 +37,14 @@ _OWN_ANNOTATIONS = (
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """The migration job that a launcher Pod is made for: the guest is to move in, not to start there."""
+
+    job_name: str
+    job_uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class TemplateConfig:
     launcher_image: str
     launcher_pull_policy: str = "IfNotPresent"
@@ -50,6 +59,12 @@ class TemplateConfig:
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     #: Whether the namespace is one of those whose machines get a CPU limit by themselves.
     limit_cpu: bool = False
+    #: None: the guest starts in this Pod.
+    move: Move | None = None
+
+    @property
+    def role(self) -> Role:
+        return Role.ACTIVE if self.move is None else Role.TARGET
 
     @property
     def pull_policy(self) -> str:
@@ -79,6 +94,17 @@ def identity(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
         },
         annotations=kept
         | {names.ANNOTATION_DOMAIN: meta.name, names.ANNOTATION_DEFAULT_CONTAINER: names.CONTAINER_COMPUTE},
+    )
+
+
+def job(_vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
+    """For which move it is, if it is for one: by this the Pod has a role before the VMI records it."""
+    if config.move is None:
+        return Parts()
+    return Parts(
+        labels={names.LABEL_MIGRATION_JOB_UID: config.move.job_uid},
+        annotations={names.ANNOTATION_MIGRATION_JOB_NAME: config.move.job_name},
+        args=("--role", config.role.value),
     )
 
 

@@ -94,6 +94,7 @@ ANNOTATION_POD_BRIDGE_MIGRATION = "kubevirt.io/allow-pod-bridge-network-live-mig
 ANNOTATION_SKIP_NODE_LABELLER = "node-labeller.kubevirt.io/skip-node"
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 ANNOTATION_PREFIX_KUBECTL = "kubectl.kubernetes.io"
+ANNOTATION_MIGRATION_JOB_NAME = "kubevirt.io/migrationJobName"
 ANNOTATION_EPHEMERAL_PROVISIONING = "kubevirt.io/ephemeral-provisioning"
 ANNOTATION_EVEN_PARITY = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 ANNOTATION_PREALLOCATION = "cdi.kubevirt.io/storage.preallocation"

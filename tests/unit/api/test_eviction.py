@@ -19,6 +19,7 @@ PATH = "/pod-eviction-validate"
 def launcher(**labels: str) -> Pod:
     metadata = meta(
         "virt-launcher-m-x",
+        uid="p1",
         labels={"kubevirt.io": "virt-launcher", **labels},
         annotations={"kubevirt.io/domain": "m"},
     )
@@ -27,6 +28,7 @@ def launcher(**labels: str) -> Pod:
 
 def machine(strategy: str | None, migratable: str = "True", phase: str = "Running", **status: Any) -> Any:
     condition = Condition(type="LiveMigratable", status=migratable)
+    status = {"active_pods": {launcher().metadata.uid: "n1"}, **status}
     return VirtualMachineInstance(
         metadata=meta("m", resource_version="7"),
         spec=VirtualMachineInstanceSpec(eviction_strategy=strategy),
@@ -102,7 +104,7 @@ def test_others_may_go(objects: list[Any]) -> None:
 
 def test_a_target_pod_of_a_migration_may_go() -> None:
     target = launcher()
-    target.spec.node_name = "n2"
+    target.metadata.uid, target.spec.node_name = "p2", "n2"
     assert evict(FakeCluster(target, machine("LiveMigrate")))["allowed"]
 
 

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from framework.vmis import vmi
+from framework.vmis import UID, handed_over, vmi
 
-from virt_controller.launcher_pod import TemplateConfig, UnsupportedSpecError, first_consumer, render
+from virt_controller.launcher_pod import Move, TemplateConfig, UnsupportedSpecError, first_consumer, render
 from virt_controller.launcher_pod import memory as overheads
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.podroles import Role, role_of
 from virt_core.apis.podvolumes import PersistentVolumeClaimSpec
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.storage import PersistentVolumeClaim
@@ -246,3 +247,21 @@ def test_a_limit_of_its_own_goes_before_the_namespaces() -> None:
         resources = render(machine, limiting).spec.containers[0].resources
         assert resources is not None
         assert resources.limits["cpu"] == limit
+
+
+def test_pod_that_a_guest_moves_to_says_so_and_stays_away_from_the_other() -> None:
+    plain = to_plain(render(vmi(), TemplateConfig("launcher:v1", move=Move("job", "job-uid"))))
+    assert plain["metadata"]["labels"][names.LABEL_MIGRATION_JOB_UID] == "job-uid"
+    assert plain["metadata"]["annotations"][names.ANNOTATION_MIGRATION_JOB_NAME] == "job"
+    args = plain["spec"]["containers"][0]["args"]
+    assert args[args.index("--role") + 1] == "target"
+    terms = plain["spec"]["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert terms == [
+        {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {names.LABEL_CREATED_BY: UID}}}
+    ]
+
+
+def test_pod_that_a_guest_moves_to_has_a_role_before_it_is_recorded() -> None:
+    target = render(vmi(), TemplateConfig("launcher:v1", move=Move("job", "job-uid")))
+    assert role_of(target, handed_over("Running")) is Role.TARGET
+    assert role_of(render(vmi(), TemplateConfig("launcher:v1")), handed_over("Running")) is None

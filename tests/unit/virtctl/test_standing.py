@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from framework.machines import ALL, condition, event, facts, pod, upto, vm, vmi
 
-from virtctl.explain.facts import Facts
 from virtctl.explain.standing import standing
 from virtctl.explain.words import Standing, duration
 
@@ -202,10 +201,11 @@ def test_vm_that_is_stopped_failing_or_about_to_start() -> None:
     assert found.failed
 
 
-def test_the_newest_pod_counts() -> None:
-    old, new = pod("Running"), pod("Pending")
-    old.metadata.creation_timestamp, new.metadata.creation_timestamp = "2026-01-01T12:00:00Z", "2026-01-01T12:00:09Z"
-    assert Facts("default", "guest", facts(None).now, pods=[new, old]).pod is new
+def test_the_pod_that_has_the_guest_counts_however_old_it_is() -> None:
+    own, other = pod("Running"), pod("Pending")
+    other.metadata.uid = "p2"
+    own.metadata.creation_timestamp, other.metadata.creation_timestamp = "2026-01-01T12:00:00Z", "2026-01-01T12:00:09Z"
+    assert facts(vmi("Running", ALL, **SCHEDULED), pods=[other, own]).pod is own
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from virt_core.apis.names import LABEL_CREATED_BY
 from virt_core.apis.nodes import Event
+from virt_core.apis.podroles import active_pod
 from virt_core.apis.pods import Pod
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -35,8 +36,8 @@ class Facts:
 
     @property
     def pod(self) -> Pod | None:
-        """The newest Pod: an older one may be about to go."""
-        return max(self.pods, key=lambda pod: pod.metadata.creation_timestamp or "", default=None)
+        """The Pod that has the guest, or is to have it."""
+        return active_pod(self.vmi, self.pods) if self.vmi is not None else None
 
 
 def gather(client: KubeClient, namespace: str, name: str, *, with_vm: bool) -> Facts:
