@@ -31,7 +31,7 @@ def setup(plan: NetPlan, world: World, state: State) -> NetReport:
 
 
 def _forget_other_namespaces(world: World, state: State) -> None:
-    """What a former Pod of the same VMI left behind; its namespace is gone, or none of our business."""
+    """What a former sandbox of the same Pod left behind; its namespace is gone, or none of our business."""
     for record in list(state.all()):
         if record.namespace != world.namespace:
             world.dhcp.stop(record.nic.name)

@@ -23,7 +23,8 @@ PRIVATE_OPTIONS = range(224, 255)
 
 def check_plan(plan: NetPlan) -> None:
     """What the plan says ends up in command lines and file names."""
-    _demand(bool(_NAME.fullmatch(plan.vmi_uid)), "vmiUid", f"{plan.vmi_uid!r} is not a UID")
+    for field, uid in (("vmiUid", plan.vmi_uid), ("podUid", plan.pod_uid or plan.vmi_uid)):
+        _demand(bool(_NAME.fullmatch(uid)) and uid not in (".", ".."), field, f"{uid!r} is not a UID")
     _demand(bool(plan.state_dir), "stateDir", "a directory is needed")
     _demand(bool(plan.pod_pid or plan.netns_path), "podPid", "either podPid or netnsPath is needed")
     for number, interface in enumerate(plan.interfaces):

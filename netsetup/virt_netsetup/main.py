@@ -23,7 +23,7 @@ Wires a guest to its Pod's network. The plan's action is setup, check or teardow
 
 def run(plan: NetPlan) -> NetReport:
     compose.check_plan(plan)
-    state = State(Path(plan.state_dir, plan.vmi_uid))
+    state = State(Path(plan.state_dir, plan.pod_uid or plan.vmi_uid))
     dhcp = Dnsmasq(state.directory, Placement(plan.pod_pid if os.path.exists(f"/proc/{plan.pod_pid}/ns/pid") else 0))
     try:
         enter_namespace(plan.netns_path or f"/proc/{plan.pod_pid}/ns/net", CLONE_NEWNET)

@@ -109,6 +109,6 @@ class Record(Value, frozen=True):
 
     nic: PodNic
     binding: str
-    # Which network namespace this is about: a VMI that comes back to the node has the same UID but another Pod.
+    # Which network namespace this is about: a Pod whose sandbox was made anew has the same UID but another namespace.
     namespace: int
     sysctls: dict[str, str] = {}

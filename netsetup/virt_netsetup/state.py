@@ -11,7 +11,7 @@ from virt_netsetup.model import Record
 
 
 class State:
-    """The records of one VMI, in a directory of its own below the state directory."""
+    """The records of one Pod, in a directory of its own below the state directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

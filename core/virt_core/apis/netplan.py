@@ -60,9 +60,15 @@ class NetPlanInterface(Struct):
 
 
 class NetPlan(Struct):
-    """The whole wish. The namespace is that of `podPid`, or the one at `netnsPath`."""
+    """The whole wish. The namespace is that of `podPid`, or the one at `netnsPath`.
+
+    A VMI can have several Pods on one machine, and each is wired by itself: what is kept about it goes by the Pod's
+    UID (a plan without one is of a version that knew one Pod only). The guest's MAC addresses follow from the VMI's
+    UID, so that they stay the same wherever it runs.
+    """
 
     vmi_uid: str
+    pod_uid: str = ""
     action: Literal["setup", "teardown", "check"] = "setup"
     pod_pid: int = 0
     netns_path: str = ""

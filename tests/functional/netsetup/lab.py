@@ -39,6 +39,7 @@ class Lab:
     families: str = "46"
     names: list[str] = field(default_factory=lambda: list(namespaces()))
     uid: str = field(default_factory=lambda: f"uid-{secrets.token_hex(4)}")
+    pod_uid: str = field(default_factory=lambda: f"pod-{secrets.token_hex(4)}")
     children: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
@@ -96,6 +97,7 @@ class Lab:
         where = {"netnsPath": f"/run/netns/{self.pod}"} if "podPid" not in more else {}
         return {
             "vmiUid": self.uid,
+            "podUid": self.pod_uid,
             "action": action,
             "stateDir": str(self.state),
             "interfaces": interfaces,

@@ -148,6 +148,32 @@ def test_dead_server_is_noticed_and_replaced(lab: Lab) -> None:
     assert len(lab.servers()) == 1
 
 
+def test_two_pods_of_one_vmi_are_wired_side_by_side(lab: Lab, tmp_path: Path) -> None:
+    """A guest that moves within a machine: each side has its own DHCP server, and only the MAC is the VMI's."""
+    wish = interface("masquerade", mac="")
+    with Lab(lab.state, uid=lab.uid) as other:
+        first, second = (each.netsetup("setup", wish) for each in (lab, other))
+        assert first == second
+        for number, each in enumerate((lab, other)):
+            each.plug_guest(mac=first["interfaces"][0]["mac"])
+            assert each.lease(tmp_path / f"client{number}.sh")["ip"] == "10.0.2.2"
+        [server] = lab.servers()
+        other.netsetup("teardown", [])
+        assert (lab.servers(), other.servers()) == ([server], [])
+        assert lab.netsetup("check", wish) == first
+        assert other.netsetup("check", wish, check=False)["error"]["message"] == "eth0 was never set up"
+
+
+def test_plan_of_an_older_handler_is_still_taken_down(lab: Lab) -> None:
+    """It knew the VMI only, and so did its state directory."""
+    before = lab.snapshot()
+    lab.netsetup("setup", interface("masquerade"), podUid="")
+    assert [path.name for path in lab.state.iterdir()] == [lab.uid]
+    lab.netsetup("teardown", [], podUid="")
+    assert lab.snapshot() == before
+    assert not list(lab.state.iterdir())
+
+
 def test_absent_interface_is_named(lab: Lab) -> None:
     report = lab.netsetup("setup", interface("masquerade", podInterface="net9"), check=False)
     assert report["error"]["message"] == "the Pod has no interface net9 (it has: eth0, lo)"

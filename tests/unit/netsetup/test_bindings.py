@@ -180,6 +180,10 @@ def test_bad_plans_as_a_whole() -> None:
     compose.check_plan(plan(binding="masquerade"))
     with pytest.raises(NetsetupError, match="not a UID"):
         compose.check_plan(NetPlan(vmi_uid="../x", pod_pid=1, state_dir="/s"))
+    for pod_uid in ("../x", "..", "a/b"):
+        with pytest.raises(NetsetupError, match="not a UID") as caught:
+            compose.check_plan(NetPlan(vmi_uid="x", pod_uid=pod_uid, pod_pid=1, state_dir="/s"))
+        assert caught.value.step == "podUid"
     with pytest.raises(NetsetupError, match="podPid or netnsPath"):
         compose.check_plan(NetPlan(vmi_uid="x", state_dir="/s"))
     twice = plan(binding="masquerade")
