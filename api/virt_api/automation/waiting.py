@@ -13,7 +13,7 @@ from grpc import StatusCode
 from virt_api.automation.failures import Failure, invalid
 from virt_api.automation.objects import VMI, Target, View, view
 from virt_core.apis import names
-from virt_core.apis.handoffs import HANDOFFS
+from virt_core.apis.handoffs import HANDOFFS, of_start
 from virt_core.rpc.status import failed_precondition
 from virt_protos.automation.v1 import automation_pb2 as pb
 
@@ -79,7 +79,7 @@ def standing(target: Target, seen: View | None) -> str:
         parts.append(seen.status.reason)
     parts += [each.message for each in seen.status.conditions if each.status == names.FALSE and each.message]
     if target.resource is VMI and seen.phase in _ON_THE_WAY:
-        done = {each.name for each in seen.status.handoffs}
+        done = {each.name for each in of_start(seen.status.handoffs)}
         parts += [f"waiting for {kind.waiting_for}" for kind in HANDOFFS if kind.name not in done][:1]
     return ", ".join(dict.fromkeys(parts))
 

@@ -1,11 +1,18 @@
-"""The handoffs of a VMI's start: who owns each, how long it may take, and what is missing when it does not come.
+"""The handoffs of a VMI: who owns each, how long it may take, and what is missing when it does not come.
+
+Those of the start belong to no Pod in particular; those of a move name the Pod that the guest moves to.
 
 Each owner stamps its handoff into `status.handoffs` with the patch that it writes anyway; `virtctl explain` reads them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from virt_core.apis.vmistatus import Handoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +72,8 @@ HANDOFFS = (
     GUEST_STARTED,
     RUNNING,
 )
+
+
+def of_start(handoffs: Iterable[Handoff]) -> list[Handoff]:
+    """Those of the first start; a move's name their Pod."""
+    return [handoff for handoff in handoffs if not handoff.pod_uid]

@@ -12,12 +12,13 @@ from virt_core.apis.quantity import Quantity
 
 
 class Handoff(Struct):
-    """A step of the start that is done: who did it, and when."""
+    """A step of the start, or of a move, that is done: who did it, and when."""
 
     name: str  #: The step.
     owner: str  #: The program that owns it.
     time: Time  #: When it was done, with microseconds.
     message: str = ""  #: What is worth knowing about it.
+    pod_uid: str = field(default="", name="podUID")  #: The Pod of a move that it was done for; none: the start.
 
 
 class VirtualMachineInstancePhaseTransitionTimestamp(Struct):
@@ -188,7 +189,7 @@ class VirtualMachineInstanceStatus(Struct):
     conditions: list[Condition] = []  #: What is observed of it.
     phase: str = ""  #: Pending, Scheduling, Scheduled, Running, Succeeded, Failed, WaitingForSync or Unknown.
     phase_transition_timestamps: list[VirtualMachineInstancePhaseTransitionTimestamp] = []  #: When each phase began.
-    handoffs: list[Handoff] = []  #: The steps of its start, as they were done.
+    handoffs: list[Handoff] = []  #: The steps of its start and of its moves, as they were done.
     interfaces: list[VirtualMachineInstanceNetworkInterface] = []  #: Its NICs.
     guest_os_info: VirtualMachineInstanceGuestOSInfo | None = field(default=None, name="guestOSInfo")  #: The guest.
     migration_state: VirtualMachineInstanceMigrationState | None = None  #: The last migration.

@@ -29,11 +29,17 @@ def with_phase(status: Status, phase: str, now: datetime) -> Status:
     return replace(status, phase=phase, phase_transition_timestamps=stamps)
 
 
-def with_handoff(status: Status, kind: HandoffKind, moment: datetime, message: str = "") -> Status:
-    """The first time counts: a handoff that was repeated after a restart already happened."""
-    if any(handoff.name == kind.name for handoff in status.handoffs):
+def with_handoff(
+    status: Status, kind: HandoffKind, moment: datetime, message: str = "", *, pod_uid: str = ""
+) -> Status:
+    """The first time counts: a handoff that was repeated after a restart already happened.
+
+    A move has handoffs of its own, those of the Pod that the guest moves to.
+    """
+    if any((handoff.name, handoff.pod_uid) == (kind.name, pod_uid) for handoff in status.handoffs):
         return status
-    handoff = Handoff(name=kind.name, owner=kind.owner, time=rfc3339_micro(moment), message=message)
+    stamp = rfc3339_micro(moment)
+    handoff = Handoff(name=kind.name, owner=kind.owner, time=stamp, message=message, pod_uid=pod_uid)
     return replace(status, handoffs=[*status.handoffs, handoff])
 
 

@@ -130,7 +130,7 @@ def _every_resend(action: Action, sent: datetime | None, every_s: float, now: da
 
 
 def handed_over_at(vmi: VirtualMachineInstance, view: View) -> datetime:
-    for handoff in vmi.status.handoffs:
+    for handoff in handoffs.of_start(vmi.status.handoffs):
         if handoff.name == handoffs.HANDED_OVER.name:
             return parse_rfc3339(handoff.time)
     return view.since

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from framework.machines import ALL, at, upto, vmi
 
+from virt_core.apis.handoffs import LAUNCHER_READY
+from virt_core.kube.vmistatus import with_handoff
 from virtctl.explain.timeline import State, timeline, waiting_step
 
 
@@ -16,6 +18,13 @@ def test_a_whole_start_in_the_order_of_time() -> None:
     assert sum(s.took_s or 0 for s in steps) == pytest.approx(1.55)
     assert steps[-1].at_s == pytest.approx(1.55)
     assert steps[0].took_s == 0
+
+
+def test_a_later_move_does_not_change_the_start() -> None:
+    machine = vmi("Running", ALL)
+    before = timeline(machine, at(60))
+    machine.status = with_handoff(machine.status, LAUNCHER_READY, at(50), pod_uid="p2")
+    assert timeline(machine, at(60)) == before
 
 
 @pytest.mark.parametrize(("now", "state"), [(9, State.WAITING), (11, State.OVERDUE)])

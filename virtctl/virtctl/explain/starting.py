@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from virt_core.apis import names
+from virt_core.apis.handoffs import HANDED_OVER, of_start
 from virt_core.kube.conditions import get_condition
 from virt_core.runtime.clock import parse_rfc3339
 from virtctl.explain.evidence import Trouble, last_warning, plain_cause, pod_trouble, warning_after
@@ -67,7 +68,7 @@ def at_the_node(facts: Facts) -> Standing | None:
     node = facts.vmi.status.node_name or "its node"
     synchronized = get_condition(facts.vmi.status.conditions, names.CONDITION_SYNCHRONIZED)
     trouble = text_of(synchronized) if synchronized is not None and synchronized.status == names.FALSE else ""
-    handed = [h.time for h in facts.vmi.status.handoffs if h.name == "handed-over"]
+    handed = [h.time for h in of_start(facts.vmi.status.handoffs) if h.name == HANDED_OVER.name]
     warning = warning_after(facts, parse_rfc3339(handed[0]) if handed else None, "VirtualMachineInstance")
     if not trouble and warning is not None:
         trouble = f"{warning.reason}: {warning.message}"

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from virt_core.apis.handoffs import DOMAIN_DEFINED, HANDOFFS, LAUNCHER_READY, NETWORK_READY, HandoffKind
+from virt_core.apis.handoffs import DOMAIN_DEFINED, HANDOFFS, LAUNCHER_READY, NETWORK_READY, HandoffKind, of_start
 from virt_core.apis.names import FINAL_PHASES, PHASE_RUNNING
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import Handoff
@@ -65,7 +65,7 @@ def kind_of(step: Step) -> HandoffKind:
 
 
 def _done(vmi: VirtualMachineInstance) -> list[tuple[Handoff, datetime]]:
-    return [(handoff, parse_rfc3339(handoff.time)) for handoff in vmi.status.handoffs]
+    return [(handoff, parse_rfc3339(handoff.time)) for handoff in of_start(vmi.status.handoffs)]
 
 
 def _done_step(handoff: Handoff, moment: datetime, before: datetime | None, start: datetime | None) -> Step:
