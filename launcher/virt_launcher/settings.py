@@ -10,6 +10,9 @@ from pathlib import Path
 
 LAUNCHER_UID = 107
 ENV_PREFIX = "VIRT_LAUNCHER_"
+#: What the Pod is to its VMI: where the guest starts, or where a running one moves to.
+ROLE_ACTIVE = "active"
+ROLE_TARGET = "target"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +101,7 @@ class Settings:
     name: str = ""
     namespace: str = ""
     uid: str = ""
+    role: str = ROLE_ACTIVE
     grace_period_s: float = 45.0
     qemu_timeout_s: float = 240.0
     allow_emulation: bool = False
@@ -109,6 +113,11 @@ class Settings:
     def domain_name(self) -> str:
         return f"{self.namespace}_{self.name}"
 
+    @property
+    def receives(self) -> bool:
+        """Its machine moves in; to start one would be a second copy of the guest."""
+        return self.role == ROLE_TARGET
+
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Settings:
     parser = _parser(environ)
@@ -119,10 +128,14 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
             parser.error("missing " + ", ".join(f"--{flag} (or ${ENV_PREFIX}{flag.upper()})" for flag in missing))
         if "/" in args.uid or args.uid in (".", ".."):
             parser.error("--uid is a name, not a path")
+    if args.role not in (ROLE_ACTIVE, ROLE_TARGET):
+        # A default from the environment is not held against the choices of a flag.
+        parser.error(f"--role is {ROLE_ACTIVE} or {ROLE_TARGET}, not {args.role!r}")
     return Settings(
         name=args.name,
         namespace=args.namespace,
         uid=args.uid,
+        role=args.role,
         grace_period_s=args.grace_period_seconds,
         qemu_timeout_s=args.qemu_timeout,
         allow_emulation=args.allow_emulation,
@@ -156,6 +169,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add("name", "", "name of the VMI")
     add("namespace", "", "namespace of the VMI")
     add("uid", "", "UID of the VMI")
+    add("role", ROLE_ACTIVE, f"{ROLE_ACTIVE}: starts its machine; {ROLE_TARGET}: waits for one that moves in")
     add("grace-period-seconds", "45", "time for the guest to shut down after SIGTERM", float)
     add("qemu-timeout", "240", "seconds to wait for the command to start a machine", float)
     add("share-dir", str(defaults.share), "volume with the command and notify sockets")

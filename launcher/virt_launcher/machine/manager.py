@@ -95,6 +95,8 @@ class DomainManager:
                 raise WrongStateError("the machine has ended; a launcher starts its machine only once")
             elif self._monitor.stopping:
                 raise WrongStateError("the launcher is stopping")
+            elif self._settings.receives:
+                raise WrongStateError("this launcher waits for a machine that moves in, so it starts none")
             else:
                 self._start(vmi, options)
         return self.view()
@@ -127,6 +129,8 @@ class DomainManager:
         with self._modifying():
             facts = self._hypervisor.facts()
             if facts is None:
+                if self._settings.receives:
+                    self._monitor.no_longer_needed()
                 return
             if facts.state in ALIVE:
                 raise WrongStateError("the machine still runs; shut it down or kill it first")

@@ -58,6 +58,11 @@ class Monitor:
             log.info("told to stop", signal=signal.Signals(number).name)
         self._mark("stopping")
 
+    def no_longer_needed(self) -> None:
+        """No machine has moved in, and none will."""
+        log.info("told to end without a machine")
+        self._mark("stopping")
+
     def wait(self, predicate: Callable[[], bool], timeout_s: float | None) -> bool:
         with self._changed:
             return self._changed.wait_for(predicate, timeout_s)

@@ -64,8 +64,9 @@ class App:
         from virt_launcher.process.termination import shut_down
 
         monitor = parts.monitor
-        if not monitor.wait(lambda: monitor.started or monitor.stopping, self._settings.qemu_timeout_s):
-            seconds = self._settings.qemu_timeout_s
+        # A move takes as long as it takes; whoever began it also ends it.
+        seconds = None if self._settings.receives else self._settings.qemu_timeout_s
+        if not monitor.wait(lambda: monitor.started or monitor.stopping, seconds):
             raise StartUpError(f"virt-handler did not ask for a machine that starts within {seconds:.0f} s")
         if monitor.started:
             monitor.wait(lambda: monitor.ended or monitor.stopping, None)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.functional.launcher.sandbox import UID, Sandbox, eventually
 from tests.functional.launcher.vmis import request, vmi
+from virt_core.rpc.status import failure_of
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 pytestmark = pytest.mark.root
@@ -126,6 +127,19 @@ def test_nobody_asks_for_a_machine(box: Sandbox) -> None:
     box.start("--qemu-timeout", "0.2")
     assert box.wait_exit(10) == 1
     assert "did not ask for a machine" in box.log.read_text()
+
+
+def test_a_target_waits_for_its_machine_and_ends_when_told(box: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
+    """No time limit: how long a move takes is for others to say. It never starts the guest a second time."""
+    box.start("--qemu-timeout", "0.01", "--role", "target")
+    box.wait_ready()
+    with pytest.raises(grpc.RpcError) as caught:
+        box.stub.SyncVMI(request(vmi(), capability_cache), timeout=30)
+    assert failure_of(caught.value).code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "waits for a machine that moves in" in failure_of(caught.value).message
+    assert not box.descendants("qemu-system")
+    box.stub.Delete(pb.DeleteRequest())
+    assert box.wait_exit(10) == 0, box.log.read_text()
 
 
 def test_a_dead_libvirt_daemon_comes_back_and_finds_its_qemu(running: Sandbox) -> None:

@@ -37,6 +37,31 @@ def test_sync_starts_once(parts: Parts) -> None:
     assert view.emulated
 
 
+def test_a_target_starts_nothing_and_ends_when_told(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, role="target")
+    with pytest.raises(WrongStateError, match="waits for a machine that moves in"):
+        parts.manager.sync(plain_vmi(), OPTIONS)
+    assert set(parts.hypervisor.calls) == {"facts"}, "it looked, and did nothing"
+    assert not parts.monitor.stopping
+    parts.manager.delete()
+    assert parts.monitor.stopping
+
+
+def test_a_target_keeps_the_machine_that_moved_in(tmp_path: Path) -> None:
+    parts = make_parts(tmp_path, role="target")
+    parts.hypervisor.define(f"<domain><name>{parts.settings.domain_name}</name></domain>")
+    parts.hypervisor.start(paused=False)
+    assert parts.manager.sync(plain_vmi(), OPTIONS).state is State.RUNNING
+    assert parts.hypervisor.calls.count("start") == 1
+    with pytest.raises(WrongStateError, match="still runs"):
+        parts.manager.delete()
+
+
+def test_delete_before_the_start_leaves_an_ordinary_launcher_waiting(parts: Parts) -> None:
+    parts.manager.delete()
+    assert not parts.monitor.stopping
+
+
 def test_sync_writes_the_capability_cache_before_it_defines(parts: Parts) -> None:
     parts.manager.sync(plain_vmi(), SyncOptions(capability_cache={"abc.xml": b"<qemuCaps/>"}))
     assert (parts.settings.paths.capability_cache / "abc.xml").read_bytes() == b"<qemuCaps/>"

@@ -33,6 +33,21 @@ def test_what_is_missing_is_named(argv: list[str], words: str, capsys: pytest.Ca
     assert words in capsys.readouterr().err
 
 
+def test_a_launcher_starts_its_machine_unless_it_is_told_that_one_moves_in() -> None:
+    assert not parse(FLAGS, {}).receives
+    assert parse([*FLAGS, "--role", "target"], {}).receives
+    assert parse(FLAGS, {"VIRT_LAUNCHER_ROLE": "target"}).receives
+
+
+@pytest.mark.parametrize(("more", "environ"), [(["--role", "source"], {}), ([], {"VIRT_LAUNCHER_ROLE": "x"})])
+def test_other_roles_have_no_launcher(
+    more: list[str], environ: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parse([*FLAGS, *more], environ)
+    assert "--role is active or target" in capsys.readouterr().err
+
+
 def test_a_probe_needs_no_vmi() -> None:
     assert parse(["--node-probe", "/x"], {}).node_probe == Path("/x")
 
