@@ -9,12 +9,11 @@ from pathlib import Path
 import click
 
 from virt_core.apis import names
-from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.podroles import Role
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigWatcher, follow_log_level
 from virt_core.kube.connect import load_connection
 from virt_core.kube.controller import Controller, Synced
-from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.clock import SystemClock
@@ -24,7 +23,9 @@ from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
 from virt_handler.loop.controller import HandlerController, Parts
 from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
-from virt_handler.loop.sessions import Session, Sessions
+from virt_handler.loop.roster import Roster, Sessions
+from virt_handler.loop.sessions import Session
+from virt_handler.loop.vmis import NodeVmis
 from virt_handler.loop.watcher import Watcher
 from virt_handler.node.capabilities import NodeCapabilities
 from virt_handler.node.devices.manager import DeviceManager
@@ -59,7 +60,7 @@ class Handler:
         self.client, self.node_name = client, node_name
         self.clock = SystemClock()
         self.queue = WorkQueue(self.clock, "vmi", max_delay_s=30.0)
-        self.vmis = Informer(client, VirtualMachineInstance, label_selector=f"{names.LABEL_NODE_NAME}={node_name}")
+        self.vmis = NodeVmis(client, node_name)
         self.recorder = EventRecorder(client, COMPONENT, node_name, clock=self.clock)
         self.sessions = Sessions()
         self.files = PodFiles(pods_dir)
@@ -86,9 +87,15 @@ class Handler:
                 queue=self.queue,
                 recorder=self.recorder,
                 clock=self.clock,
-                node_name=self.node_name,
                 sessions=self.sessions,
-                ghosts=RecordStore(str(self._state / "ghosts"), GhostRecord),
+                roster=Roster(
+                    self.node_name,
+                    self.clock,
+                    self.sessions,
+                    RecordStore(str(self._state / "ghosts"), GhostRecord),
+                    self.contacts,
+                    wiring,
+                ),
                 contacts=self.contacts,
                 network=wiring,
                 capabilities=self.capabilities,
@@ -113,7 +120,10 @@ class Handler:
             self.contacts.close(session)
 
     def tell(self, session: Session, kind: str, reason: str, message: str) -> None:
-        """A launcher's own Event, on the VMI of its session."""
+        """A launcher's own Event, on the VMI of its session. Only the one that has the guest speaks for the VMI."""
+        if session.role is not Role.ACTIVE:
+            log.info("a launcher says something", vmi=session.key, pod=session.pod_uid, reason=reason, message=message)
+            return
         vmi = self.vmis.get(session.key)
         if vmi is not None and vmi.metadata.uid == session.vmi_uid:
             self.recorder.event(vmi, kind, reason, message)
@@ -206,7 +216,8 @@ def _supervise(
     supervisor: Supervisor, handler: Handler, server: NodeServer, heartbeat: Heartbeat, devices: DeviceManager | None
 ) -> None:
     supervisor.thread("config", handler.config.run)
-    supervisor.thread("informer-vmis", handler.vmis.run)
+    for name, informer in zip(("informer-vmis", "informer-arrivals"), handler.vmis.informers, strict=True):
+        supervisor.thread(name, informer.run)
     supervisor.thread("events", handler.recorder.run)
     supervisor.thread("watcher", handler.watcher.run)
     supervisor.thread("node-service", server.run)

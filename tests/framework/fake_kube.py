@@ -27,7 +27,8 @@ class FakeKube:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.objects: dict[str, Object] = {}
-        self.log: list[tuple[int, str, str, Object]] = []  # version, collection path, type, object
+        #: version, collection path, type, object, the object before
+        self.log: list[tuple[int, str, str, Object, Object | None]] = []
         self.version = 100
         self.oldest = 0
         self.requests: list[tuple[str, str, dict[str, str], Any]] = []
@@ -91,7 +92,7 @@ class FakeKube:
             meta.setdefault("creationTimestamp", "2026-01-01T00:00:00Z")
             meta["resourceVersion"] = str(self.version)
             self.objects[path] = obj
-            self._record("MODIFIED" if old else "ADDED", path, obj)
+            self._record("MODIFIED" if old else "ADDED", path, obj, old)
             return obj
 
     def remove(self, path: str) -> Object:
@@ -102,8 +103,8 @@ class FakeKube:
             self._record("DELETED", path, obj)
             return obj
 
-    def _record(self, kind: str, path: str, obj: Object) -> None:
-        self.log.append((self.version, path.rsplit("/", 1)[0], kind, json.loads(json.dumps(obj))))
+    def _record(self, kind: str, path: str, obj: Object, old: Object | None = None) -> None:
+        self.log.append((self.version, path.rsplit("/", 1)[0], kind, json.loads(json.dumps(obj)), old))
         self.changed.notify_all()
 
     def select(self, collection: str, query: dict[str, str]) -> list[Object]:

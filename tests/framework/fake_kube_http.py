@@ -84,14 +84,22 @@ def _events_since(fake: FakeKube, path: str, query: dict[str, str], seen: int) -
         return [{"type": "ERROR", "object": failure(410, "Expired", "too old resource version")[1]}], seen
     news = [entry for entry in fake.log if entry[0] > seen]
     events: list[Object] = [
-        {"type": kind, "object": obj}
-        for _, collection, kind, obj in news
-        if in_collection(collection, path) and matches(obj, query)
+        {"type": told, "object": obj}
+        for _, collection, kind, obj, old in news
+        if in_collection(collection, path) and (told := _told(kind, obj, old, query))
     ]
     newest = max((entry[0] for entry in news), default=seen)
     if fake.bookmarks and newest > seen:
         events.append({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(newest)}}})
     return events, newest
+
+
+def _told(kind: str, obj: Object, old: Object | None, query: dict[str, str]) -> str:
+    """What a change means to a watcher: what enters its selection is added, what leaves it is deleted."""
+    is_in, was_in = matches(obj, query), old is not None and matches(old, query)
+    if kind != "MODIFIED":
+        return kind if is_in else ""
+    return ("MODIFIED" if was_in else "ADDED") if is_in else ("DELETED" if was_in else "")
 
 
 def _dispatch(fake: FakeKube, method: str, path: str, query: dict[str, str], body: Any, kind: str | None) -> Answer:

@@ -95,7 +95,7 @@ class OwnWrites(Generic[T]):
             written = self._written.get(cached.metadata.uid)
             if written is None:
                 return cached
-            if _version(written) > _version(cached):
+            if version_of(written) > version_of(cached):
                 return written
             del self._written[cached.metadata.uid]
             return cached
@@ -105,7 +105,7 @@ class OwnWrites(Generic[T]):
             self._written.pop(uid, None)
 
 
-def _version(obj: KubeObject) -> int:
+def version_of(obj: KubeObject) -> int:
     """Resource versions of one resource are ordered numbers (Kubernetes 1.35 made that a promise)."""
     version = obj.metadata.resource_version
     return int(version) if version.isdecimal() else 0

@@ -1,11 +1,17 @@
-"""What to do next about one VMI on this node. Pure: the world comes in as a View, the decision goes out as a Step."""
+"""What to do next about one launcher Pod on this node. Pure: a View of the world comes in, a Step goes out.
+
+Only the side that has the guest starts it and tells how it is. A side that waits for the guest to move in gets its
+network and its launcher ready; one that the guest has left, or that the VMI does not know, is accompanied to its end.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from virt_core.apis import handoffs, names
 from virt_core.apis.handoffs import HandoffKind
+from virt_core.apis.podroles import PodRole, Role, launchers_on
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import parse_rfc3339
 from virt_handler.decisions.domains import End, end_of, failed, grace_seconds, has_ended, is_alive
@@ -26,7 +32,21 @@ SYNC_DEADLINE_S = handoffs.DOMAIN_DEFINED.deadline_s + handoffs.GUEST_STARTED.de
 ACTIVE_PHASES = frozenset({names.PHASE_SCHEDULED, names.PHASE_RUNNING})
 
 
-def next_step(vmi: VirtualMachineInstance | None, view: View, now: datetime) -> Step:
+def due_here(vmi: VirtualMachineInstance, node: str) -> list[PodRole]:
+    """The launchers that a node looks after: the guest's own from the hand-over on, others once they are recorded."""
+    handed_over, over = vmi.status.phase in ACTIVE_PHASES, is_final(vmi)
+    found = launchers_on(vmi, node)
+    return [pod for pod in found if (handed_over if pod.role is Role.ACTIVE else not over)]
+
+
+def next_step(vmi: VirtualMachineInstance | None, view: View, now: datetime, role: Role | None) -> Step:
+    """`role` is what the Pod is to the VMI, None if it is nothing to it (any more)."""
+    if vmi is None or role is Role.ACTIVE:
+        return _active(vmi, view, now)
+    return replace(_beside(vmi, view, now, role), hold=True, end=None)
+
+
+def _active(vmi: VirtualMachineInstance | None, view: View, now: datetime) -> Step:
     if view.launcher is Launcher.GONE:
         return _after_launcher(vmi, view)
     if view.pulse is Verdict.LOST:
@@ -40,6 +60,31 @@ def next_step(vmi: VirtualMachineInstance | None, view: View, now: datetime) -> 
     if vmi.status.phase == names.PHASE_RUNNING:
         return _lost_machine(view)
     return _start(vmi, view, now)
+
+
+def _beside(vmi: VirtualMachineInstance, view: View, now: datetime, role: Role | None) -> Step:
+    """A side that does not have the guest. Its end is its own: the VMI goes on."""
+    if view.launcher is Launcher.GONE:
+        return Step(Action.CLEAN_UP)
+    if view.pulse is Verdict.LOST:
+        return _after_silence(vmi, view)
+    if _must_stop(vmi, view):
+        return _stop(vmi, view, now)
+    if role is Role.TARGET:
+        return _make_ready(view, now)
+    if view.launcher is Launcher.WAITING:
+        return Step(recheck_s=ORPHAN_RECHECK_S) if view.pod_exists else Step(Action.CLEAN_UP)
+    return Step()
+
+
+def _make_ready(view: View, now: datetime) -> Step:
+    """The guest finds its network when it moves in; what it needs beyond that comes with it."""
+    if view.network.task is Task.DONE or view.network.fatal:
+        return Step()
+    if view.network.due(now):
+        return Step(Action.WIRE_NETWORK)
+    retry_at = view.network.retry_at
+    return Step(recheck_s=(retry_at - now).total_seconds() if retry_at is not None else None)
 
 
 def _hold_for_sync(vmi: VirtualMachineInstance, view: View, now: datetime) -> Step | None:

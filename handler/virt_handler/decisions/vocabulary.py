@@ -58,7 +58,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that this node knows about one VMI."""
+    """All that this node knows about one launcher Pod of a VMI."""
 
     since: datetime
     launcher: Launcher = Launcher.WAITING
@@ -87,7 +87,7 @@ class View:
 @dataclass(frozen=True, slots=True)
 class Step:
     action: Action = Action.NOTHING
-    #: Report nothing yet.
+    #: Report nothing: it is too early, or not this side's to say.
     hold: bool = False
     #: The VMI is over, for this reason.
     end: End | None = None

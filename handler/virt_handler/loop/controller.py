@@ -1,4 +1,5 @@
-"""The loop of virt-handler: looks at a VMI of this node, lets `next_step` decide, does it, and reports.
+"""The loop of virt-handler: looks at a VMI that has Pods on this node, lets `next_step` decide for each, does it, and
+reports for the one that has the guest.
 
 A kill -9 at any moment costs nothing: the next process reads the ghost records, meets the launchers again by their
 sockets and asks each for its machine. It never starts or stops anything before it has the answer.
@@ -14,13 +15,13 @@ import grpc
 
 from virt_core.apis import names
 from virt_core.apis.netplan import NetReport
+from virt_core.apis.podroles import Role
 from virt_core.apis.registry import encode_object
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.controller import Result
 from virt_core.kube.errors import NotFound
-from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.store import key_of
 from virt_core.kube.workqueue import WorkQueue
@@ -29,11 +30,11 @@ from virt_core.rpc.status import RpcFailure, failure_of
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
 from virt_handler.decisions import status
-from virt_handler.decisions.domains import grace_seconds
-from virt_handler.decisions.steps import ACTIVE_PHASES, SYNC_DEADLINE_S, next_step
+from virt_handler.decisions.steps import SYNC_DEADLINE_S, next_step
 from virt_handler.decisions.vocabulary import Action, Step, View
-from virt_handler.loop.records import GhostRecord, RecordStore
-from virt_handler.loop.sessions import Session, Sessions
+from virt_handler.loop.roster import Roster, Sessions
+from virt_handler.loop.sessions import Session
+from virt_handler.loop.vmis import NodeVmis
 from virt_handler.loop.watchdog import Watchdog
 from virt_handler.node.capabilities import NodeCapabilities
 from virt_handler.node.devices.units import Host
@@ -49,6 +50,8 @@ log = get_logger(__name__)
 _SYNC_SLACK_S = 15.0
 #: Changes that a guest can cause by itself are written at most this often.
 _TELL_EVERY_S = 5.0
+#: How often a VMI is asked for that no label of this node shows, while it still has a launcher here.
+_UNSEEN_RECHECK_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +59,12 @@ class Parts:
     """What the controller works with."""
 
     client: KubeClient
-    vmis: Informer[VirtualMachineInstance]
+    vmis: NodeVmis
     queue: WorkQueue
     recorder: EventRecorder
     clock: Clock
-    node_name: str
     sessions: Sessions
-    ghosts: RecordStore[GhostRecord]
+    roster: Roster
     contacts: Contacts
     network: NetworkWiring
     capabilities: NodeCapabilities
@@ -83,59 +85,48 @@ class HandlerController:
             Action.DELETE: self._delete,
             Action.END_LAUNCHER: self._end_launcher,
         }
-        enqueue = self._enqueue
-        parts.vmis.add_handler(enqueue, lambda _old, new: enqueue(new), enqueue)
+        parts.vmis.on_change(self._enqueue)
 
     def restore(self) -> None:
         """Takes up what a former process of ours left. Called once, before the workers start."""
-        for record in self._p.ghosts.all():
-            self._add_session(record)
-            self._p.queue.add(record.key)
-
-    def _add_session(self, record: GhostRecord) -> None:
-        session = Session(record, self._p.clock)
-        self._p.network.recall(session)
-        self._p.sessions.add(session)
+        for key in self._p.roster.restore():
+            self._p.queue.add(key)
 
     def _enqueue(self, vmi: VirtualMachineInstance) -> None:
         self._p.queue.add(key_of(vmi))
 
     def reconcile(self, key: str) -> Result | None:
-        cached = self._p.vmis.get(key)
-        vmi = self._writes.freshest(cached) if cached is not None else None
-        if vmi is not None:
-            self._open(vmi)
-        rechecks = [self._advance(session, vmi) for session in self._p.sessions.of_key(key)]
-        soonest = min((seconds for seconds in rechecks if seconds is not None), default=0.0)
+        known = seen = self._p.vmis.get(key)
+        if seen is None and self._p.sessions.of_key(key):
+            known = self._p.vmis.ask(key)
+        vmi = self._writes.freshest(known) if known is not None else None
+        sessions = self._sessions(key, vmi)
+        rechecks = [self._advance(session, vmi) for session in sessions]
+        if sessions and seen is None and vmi is not None:
+            rechecks.append(_UNSEEN_RECHECK_S)
+        soonest = _soonest(*rechecks)
         return Result(soonest) if soonest else None
 
-    def _open(self, vmi: VirtualMachineInstance) -> None:
-        """A session for a VMI that was handed to this node. The record comes before the first contact."""
-        pods = [uid for uid, node in vmi.status.active_pods.items() if node == self._p.node_name]
-        ours = vmi.status.node_name == self._p.node_name and vmi.status.phase in ACTIVE_PHASES
-        if not ours or len(pods) != 1 or self._p.sessions.get(vmi.metadata.uid) is not None:
-            return
-        meta = vmi.metadata
-        record = GhostRecord(
-            vmi_uid=meta.uid,
-            namespace=meta.namespace,
-            name=meta.name,
-            pod_uid=pods[0],
-            grace_seconds=grace_seconds(vmi),
-        )
-        self._p.ghosts.put(meta.uid, record)
-        self._add_session(record)
+    def _sessions(self, key: str, vmi: VirtualMachineInstance | None) -> list[Session]:
+        """Those that are due, each with its present role. First the guest's own: no other may hold it up."""
+        if vmi is None:
+            self._p.roster.forget(key)
+        else:
+            self._p.roster.open(vmi)
+        sessions = self._p.sessions.of_key(key)
+        for session in sessions:
+            if vmi is not None and vmi.metadata.uid == session.vmi_uid:
+                session.follow(vmi)
+        return sorted(sessions, key=lambda session: session.role is not Role.ACTIVE)
 
     def _advance(self, session: Session, vmi: VirtualMachineInstance | None) -> float | None:
         """One step for one session; seconds until the next look, if one is needed."""
         if vmi is not None and vmi.metadata.uid != session.vmi_uid:
             vmi = None
-        if vmi is not None:
-            session.vsock_cid = vmi.status.vsock_cid or 0
         prepared = self._p.contacts.observe(session, vmi)
         view = session.view(self._p.contacts.pod_exists(session))
         now = self._p.clock.now()
-        step = next_step(vmi, view, now)
+        step = next_step(vmi, view, now, session.role)
         later_s = self._report(session, vmi, view, step) if vmi is not None else None
         if step.action is Action.CLEAN_UP:
             self._clean_up(session)
@@ -231,7 +222,7 @@ class HandlerController:
         first = session.shutdown_sent()
         if session.launcher is not None:
             session.launcher.shutdown()
-        if first and vmi is not None:
+        if first and vmi is not None and session.role is Role.ACTIVE:
             message = "the guest was asked to shut down"
             self._p.recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_SHUTTING_DOWN, message)
 
@@ -252,13 +243,9 @@ class HandlerController:
             session.launcher.end()
 
     def _clean_up(self, session: Session) -> None:
-        """The launcher is gone, and the VMI's end is told (or the VMI is gone too)."""
-        self._p.contacts.close(session)
-        self._p.network.forget(session.vmi_uid)
-        self._p.ghosts.delete(session.vmi_uid)
-        self._p.sessions.remove(session.vmi_uid)
-        self._writes.forget(session.vmi_uid)
-        log.info("cleaned up", vmi=session.key, uid=session.vmi_uid)
+        self._p.roster.close(session)
+        if not self._p.sessions.of_vmi(session.vmi_uid):
+            self._writes.forget(session.vmi_uid)
 
 
 def _soonest(*seconds: float | None) -> float | None:

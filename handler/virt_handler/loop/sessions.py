@@ -1,14 +1,15 @@
-"""What this process knows about each VMI of its node, in memory. All of it can be found again after a restart."""
+"""What this process knows about each launcher of its node, in memory. All of it can be found again after a restart."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
 from virt_core.apis import handoffs
 from virt_core.apis.netplan import NetReport
+from virt_core.apis.podroles import Role, recorded
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock
 from virt_handler.decisions import vocabulary as words
 from virt_handler.decisions.domains import bounded, is_alive, newest
@@ -24,7 +25,8 @@ _MAX_RETRY_S = 15.0
 
 
 class Session:
-    """One VMI and its launcher Pod. Written by the loop and by callbacks, so every change takes the lock."""
+    """One launcher Pod and its VMI, which may have others, here and elsewhere. Written by the loop and by callbacks, so
+    every change takes the lock."""
 
     def __init__(self, record: GhostRecord, clock: Clock, rates: Rates | None = None) -> None:
         rates = rates or Rates()
@@ -34,6 +36,8 @@ class Session:
         self.domain_rate = TokenBucket(clock, burst=rates.domain_burst, per_second=rates.domain_per_second)
         self.event_rate = TokenBucket(clock, burst=rates.event_burst, per_second=rates.event_per_second)
         self.pulse = Pulse(clock)
+        #: What the Pod is to its VMI; None: not known yet, or nothing any more.
+        self.role: Role | None = None
         self.launcher: Launcher | None = None
         self.socket_watch: int | None = None
         self.notify: Any = None
@@ -59,6 +63,13 @@ class Session:
         self._alive_since: datetime | None = None
         #: When a change of lesser weight was last written.
         self.told_at: datetime | None = None
+
+    def follow(self, vmi: VirtualMachineInstance) -> None:
+        """Takes from the VMI what the Pod is to it by now."""
+        known = recorded(vmi).get(self.pod_uid)
+        with self.lock:
+            self.role = known.role if known is not None else None
+            self.vsock_cid = vmi.status.vsock_cid or 0
 
     def view(self, pod_exists: bool = True) -> View:
         with self.lock:
@@ -212,31 +223,3 @@ def _moment(time_us: int, now: datetime) -> datetime:
     except (OverflowError, OSError, ValueError):
         return now
     return moment if abs((now - moment).total_seconds()) < 3600 else now
-
-
-class Sessions:
-    """By the VMI's UID, and by its key: a VMI that was deleted and made again has two for a while."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._by_uid: dict[str, Session] = {}
-
-    def get(self, vmi_uid: str) -> Session | None:
-        with self._lock:
-            return self._by_uid.get(vmi_uid)
-
-    def add(self, session: Session) -> None:
-        with self._lock:
-            self._by_uid[session.vmi_uid] = session
-
-    def remove(self, vmi_uid: str) -> Session | None:
-        with self._lock:
-            return self._by_uid.pop(vmi_uid, None)
-
-    def of_key(self, key: str) -> list[Session]:
-        with self._lock:
-            return [session for session in self._by_uid.values() if session.key == key]
-
-    def __iter__(self) -> Iterator[Session]:
-        with self._lock:
-            return iter(list(self._by_uid.values()))

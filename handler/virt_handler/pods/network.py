@@ -1,4 +1,4 @@
-"""Wires the network of a VMI while its launcher starts: runs virt-netsetup, keeps what it reports.
+"""Wires the network of a launcher Pod while its launcher starts: runs virt-netsetup, keeps what it reports.
 
 It is a program of its own, so that the code that works inside a Pod's namespaces stays small and single-threaded.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
@@ -29,7 +29,7 @@ from virt_core.apis.netplan import (
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock, parse_rfc3339, rfc3339_micro
 from virt_core.runtime.logs import get_logger
-from virt_handler.loop.records import NetworkRecord, RecordStore
+from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.loop.sessions import Session
 from virt_handler.pods import isolation
 from virt_handler.pods import resolver as resolvers
@@ -55,11 +55,18 @@ class NetworkError(Exception):
 
 
 def plan(
-    vmi: VirtualMachineInstance, pod_pid: int, netns_path: str, state_dir: str, resolver: Resolver | None = None
+    vmi: VirtualMachineInstance,
+    pod_uid: str,
+    *,
+    pod_pid: int = 0,
+    netns_path: str = "",
+    state_dir: str = "",
+    resolver: Resolver | None = None,
 ) -> NetPlan:
     """What virt-netsetup is asked for. Raises NetworkError for what it can not do."""
     return NetPlan(
         vmi_uid=vmi.metadata.uid,
+        pod_uid=pod_uid,
         pod_pid=pod_pid,
         netns_path=netns_path,
         launcher_uid=names.LAUNCHER_UID,
@@ -125,9 +132,9 @@ class NetworkWiring:
         self._pool = ThreadPoolExecutor(_MAX_PARALLEL, thread_name_prefix="netsetup")
 
     def recall(self, session: Session) -> bool:
-        """Takes what a former process of ours had found out. False: nothing, or about another Pod."""
-        record = self._records.get(session.vmi_uid)
-        if record is None or record.pod_uid != session.pod_uid:
+        """Takes what a former process of ours had found out. False: nothing."""
+        record = self._records.get(session.pod_uid)
+        if record is None:
             return False
         session.network_done(record.report, parse_rfc3339(record.time) if record.time else None)
         return True
@@ -140,10 +147,18 @@ class NetworkWiring:
         session.network_started()
         self._pool.submit(self._work, session, vmi)
 
-    def forget(self, vmi_uid: str) -> None:
+    def take_over(self, ghosts: Iterable[GhostRecord]) -> None:
+        """What an older virt-handler kept by the VMI's UID goes to the Pod that it had. DHCP servers do not notice."""
+        self._records.take_over()
+        for ghost in ghosts:
+            old, new = (os.path.join(self._state_dir, checked_name(uid)) for uid in (ghost.vmi_uid, ghost.pod_uid))
+            if os.path.isdir(old) and not os.path.exists(new):
+                os.rename(old, new)
+
+    def forget(self, pod_uid: str) -> None:
         """The Pod is gone, and with it its network and its DHCP server; what is left are records."""
-        self._records.delete(vmi_uid)
-        shutil.rmtree(os.path.join(self._state_dir, checked_name(vmi_uid)), ignore_errors=True)
+        self._records.delete(pod_uid)
+        shutil.rmtree(os.path.join(self._state_dir, checked_name(pod_uid)), ignore_errors=True)
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -153,7 +168,7 @@ class NetworkWiring:
             report = self._setup(session.pod_uid, vmi)
             now = self._clock.now()
             record = NetworkRecord(pod_uid=session.pod_uid, report=report, time=rfc3339_micro(now))
-            self._records.put(session.vmi_uid, record)
+            self._records.put(record)
             session.network_done(report, now)
         except NetworkError as error:
             log.warning("the network could not be wired", vmi=session.key, error=str(error), fatal=error.fatal)
@@ -169,7 +184,14 @@ class NetworkWiring:
         except isolation.NoNamespaceError as error:
             raise NetworkError(str(error)) from error
         try:
-            wish = plan(vmi, netns.pid, f"/proc/self/fd/{netns.fd}", self._state_dir, resolvers.of_vmi(vmi, pod_uid))
+            wish = plan(
+                vmi,
+                pod_uid,
+                pod_pid=netns.pid,
+                netns_path=f"/proc/self/fd/{netns.fd}",
+                state_dir=self._state_dir,
+                resolver=resolvers.of_vmi(vmi, pod_uid),
+            )
             return run(self._command, wish, netns.fd)
         finally:
             netns.close()

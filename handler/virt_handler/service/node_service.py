@@ -1,6 +1,7 @@
 """node/v1: what virt-api asks of this node.
 
-Whether the user may is settled there; whether the VMI is here, is settled here.
+Whether the user may is settled there; whether the VMI is here, is settled here. Of the Pods that a VMI may have on this
+node, the one that has the guest answers.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from virt_core.rpc.server import RpcServer, serve_tcp
 from virt_core.rpc.status import failed_precondition, invalid_argument, not_found
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_core.runtime.logs import get_logger
-from virt_handler.loop.sessions import Session, Sessions
+from virt_handler.loop.roster import Sessions
+from virt_handler.loop.sessions import Session
 from virt_handler.pods import isolation
 from virt_handler.pods.files import PodFiles
 from virt_handler.pods.launchers import Launcher, PodOf
@@ -58,7 +60,7 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
     ) -> Iterator[pb.StreamResponse]:
         opening = switchboard.first_message(request_iterator)
         session = self._running(opening.vmi)
-        line = self._switchboard.claim(session.vmi_uid, opening.kind, preserve=opening.preserve_session)
+        line = self._switchboard.claim(session.pod_uid, opening.kind, preserve=opening.preserve_session)
         try:
             wire = self._dial(session, opening, line)
             self._switchboard.connected(line, wire)
@@ -154,9 +156,12 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
 
     def _session(self, ref: pb.VMIRef) -> Session:
         """The UID decides: a VMI of the same name that was made anew is another one."""
-        session = self._sessions.get(ref.uid)
-        if session is None or session.key != f"{ref.namespace}/{ref.name}":
-            raise not_found(f"VMI {ref.namespace}/{ref.name} with UID {ref.uid} is not on node {self._node_name}")
+        key = f"{ref.namespace}/{ref.name}"
+        if not any(session.key == key for session in self._sessions.of_vmi(ref.uid)):
+            raise not_found(f"VMI {key} with UID {ref.uid} is not on node {self._node_name}")
+        session = self._sessions.active(ref.uid)
+        if session is None:
+            raise failed_precondition(f"VMI {key} has no guest on node {self._node_name}, though it has a Pod there")
         return session
 
     def _running(self, ref: pb.VMIRef) -> Session:

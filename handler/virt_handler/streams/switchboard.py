@@ -25,7 +25,7 @@ log = get_logger(__name__)
 
 MAX_STREAMS = 128
 #: So that one user's port-forwards do not shut everybody else out.
-MAX_STREAMS_PER_VMI = 32
+MAX_STREAMS_PER_POD = 32
 USB_SLOTS = 4
 
 #: Socket of the one device of a kind.
@@ -41,10 +41,10 @@ KINDS: dict[int, str] = {
 
 
 class Line:
-    """One client's place: of a VMI, a kind, and a slot where there are several."""
+    """One client's place: of a launcher Pod's machine, a kind, and a slot where there are several."""
 
-    def __init__(self, vmi_uid: str, kind: int, slot: int) -> None:
-        self.key = (vmi_uid, kind, slot)
+    def __init__(self, pod_uid: str, kind: int, slot: int) -> None:
+        self.key = (pod_uid, kind, slot)
         self.slot = slot
         self.wire: Wire | None = None
 
@@ -52,22 +52,22 @@ class Line:
 class Switchboard:
     """Who has which line. Thread safe."""
 
-    def __init__(self, limit: int = MAX_STREAMS, per_vmi: int = MAX_STREAMS_PER_VMI) -> None:
+    def __init__(self, limit: int = MAX_STREAMS, per_pod: int = MAX_STREAMS_PER_POD) -> None:
         self._lock = threading.Lock()
         self._lines: dict[tuple[str, int, int], Line] = {}
-        self._limit, self._per_vmi = limit, per_vmi
+        self._limit, self._per_pod = limit, per_pod
         self._numbers = itertools.count()
 
-    def claim(self, vmi_uid: str, kind: int, *, preserve: bool = False) -> Line:
+    def claim(self, pod_uid: str, kind: int, *, preserve: bool = False) -> Line:
         """Reserves a line before its device is connected: QEMU talks to one at a time. Raises RpcFailure."""
         with self._lock:
-            slot = self._slot(vmi_uid, kind)
-            line = Line(vmi_uid, kind, slot)
+            slot = self._slot(pod_uid, kind)
+            line = Line(pod_uid, kind, slot)
             former = self._lines.get(line.key)
             if former is not None and preserve:
                 raise exhausted(f"somebody else uses the {KINDS[kind]} of this machine")
             if former is None:
-                self._check_limits(vmi_uid)
+                self._check_limits(pod_uid)
             self._lines[line.key] = line
         if former is not None and former.wire is not None:
             former.wire.hang_up()
@@ -90,21 +90,21 @@ class Switchboard:
                 del self._lines[line.key]
             return held
 
-    def _slot(self, vmi_uid: str, kind: int) -> int:
+    def _slot(self, pod_uid: str, kind: int) -> int:
         if kind in SOCKETS:
             return 0
         if kind != pb.STREAM_KIND_USBREDIR:
             return next(self._numbers)
         for slot in range(USB_SLOTS):
-            if (vmi_uid, kind, slot) not in self._lines:
+            if (pod_uid, kind, slot) not in self._lines:
                 return slot
         raise exhausted(f"all {USB_SLOTS} places for USB devices of this machine are taken")
 
-    def _check_limits(self, vmi_uid: str) -> None:
+    def _check_limits(self, pod_uid: str) -> None:
         if len(self._lines) >= self._limit:
             raise exhausted(f"more than {self._limit} open streams on this node")
-        if Counter(key[0] for key in self._lines)[vmi_uid] >= self._per_vmi:
-            raise exhausted(f"more than {self._per_vmi} open streams to this machine")
+        if Counter(key[0] for key in self._lines)[pod_uid] >= self._per_pod:
+            raise exhausted(f"more than {self._per_pod} open streams to this machine")
 
 
 def exhausted(message: str) -> RpcFailure:

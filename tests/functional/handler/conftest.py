@@ -51,7 +51,9 @@ class Node:
         controller: HandlerController = handler.controller(str(self.netsetup))
         controller.restore()
         loop = Controller("vmi", handler.queue, controller.reconcile, 2, [handler.vmis])
-        with running(handler.vmis.run, handler.watcher.run, handler.recorder.run, loop.run):
+        with running(
+            *(each.run for each in handler.vmis.informers), handler.watcher.run, handler.recorder.run, loop.run
+        ):
             try:
                 yield handler
             finally:

@@ -124,7 +124,7 @@ def test_delete_shuts_down_reports_and_forgets(node: Node, launcher: FakeLaunche
         node.delete_vmi()
         node.phase("Succeeded")
         eventually(lambda: launcher.calls[-2:] == ["Shutdown", "Delete"])
-    assert node.ghosts() == [f"{UID}.json"], "the launcher has not ended yet"
+    assert node.ghosts() == [f"{POD_UID}.json"], "the launcher has not ended yet"
 
 
 def test_guest_that_does_not_listen_is_killed_after_its_grace(node: Node, launcher: FakeLauncher) -> None:
@@ -148,7 +148,7 @@ def test_new_handler_takes_over_without_touching_anything(node: Node, launcher: 
     writes = node.vmi_writes()
     try:
         with node.handler() as handler:
-            eventually(lambda: handler.sessions.get(UID) is not None and handler.sessions.get(UID).runs())  # type: ignore[union-attr]
+            eventually(lambda: handler.sessions.active(UID) is not None and handler.sessions.active(UID).runs())  # type: ignore[union-attr]
             eventually((node.sockets / "notify-sock").exists)
             again.tell(pb.Domain(state=pb.DOMAIN_STATE_SHUTOFF, reason="Crashed", message="QEMU was killed"))
             assert node.phase("Failed")["reason"] == "LauncherFailed"
@@ -164,7 +164,7 @@ def test_interfaces_survive_a_restart(node: Node, launcher: FakeLauncher) -> Non
         start(node, launcher)
         (node.root / "netsetup.plan").unlink()
     with node.handler() as handler:
-        eventually(lambda: handler.sessions.get(UID) is not None and handler.sessions.get(UID).runs())  # type: ignore[union-attr]
+        eventually(lambda: handler.sessions.active(UID) is not None and handler.sessions.active(UID).runs())  # type: ignore[union-attr]
         launcher._channel = None
         eventually((node.sockets / "notify-sock").exists)
         launcher.tell(pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="User"))

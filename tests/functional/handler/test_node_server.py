@@ -16,7 +16,7 @@ from virt_core.apis import names
 from virt_core.rpc.channel import tls_channel
 from virt_core.rpc.handshake import PROTOCOL_VERSIONS
 from virt_core.rpc.tls import TlsFiles
-from virt_handler.loop.sessions import Sessions
+from virt_handler.loop.roster import Sessions
 from virt_handler.pods.files import PodFiles
 from virt_handler.service.node_server import NodeServer, certificates
 from virt_handler.service.node_service import NodeServicer

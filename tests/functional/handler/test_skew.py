@@ -64,7 +64,7 @@ def test_new_handler_adopts_the_guest_of_an_older_launcher(node: Node, launcher:
         eventually(lambda: "GetDomain" in launcher.calls)
         launcher.tell("DOMAIN_STATE_PAUSED", "User")
         eventually(lambda: node.condition("Paused").get("status") == "True")
-        session = handler.sessions.get(UID)
+        session = handler.sessions.active(UID)
         assert session is not None
         assert session.launcher is not None
         session.launcher.pause()
@@ -77,7 +77,7 @@ def test_call_that_the_launcher_does_not_know_is_refused_and_harms_nothing(node:
         node.put(**HAND_OVER_NOW)
         launcher.open()
         node.phase("Running")
-        session = handler.sessions.get(UID)
+        session = handler.sessions.active(UID)
         assert session is not None
         assert session.launcher is not None
         call = session.launcher._channel.unary_unary("/virtpod.launcher.v1.Launcher/OfTomorrow")

@@ -18,12 +18,14 @@ from framework.vmis import POD_UID, UID
 from framework.waiting import eventually
 
 from virt_core.apis import names
+from virt_core.apis.podroles import Role
 from virt_core.rpc.channel import tls_channel
 from virt_core.rpc.status import failure_of
 from virt_core.rpc.tls import TlsFiles
 from virt_core.runtime.clock import SystemClock
 from virt_handler.loop.records import GhostRecord
-from virt_handler.loop.sessions import Session, Sessions
+from virt_handler.loop.roster import Sessions
+from virt_handler.loop.sessions import Session
 from virt_handler.pods.files import PodFiles
 from virt_handler.service import node_service
 from virt_protos.launcher.v1 import launcher_pb2
@@ -107,6 +109,7 @@ class Service:
         self.sessions = Sessions()
         record = GhostRecord(vmi_uid=UID, namespace="default", name="vm", pod_uid=POD_UID)
         self.session = Session(record, SystemClock())
+        self.session.role = Role.ACTIVE
         self.session.domain_told(launcher_pb2.Domain(state=launcher_pb2.DOMAIN_STATE_RUNNING), 1)
         self.sessions.add(self.session)
         self.owner: list[str | None] = [POD_UID]

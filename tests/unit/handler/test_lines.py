@@ -73,7 +73,7 @@ def test_four_places_for_usb_each_its_own() -> None:
 
 
 def test_limits_of_a_machine_and_of_the_node() -> None:
-    board = Switchboard(limit=5, per_vmi=3)
+    board = Switchboard(limit=5, per_pod=3)
     for _ in range(3):
         board.claim("a", TCP)
     assert refused(board, TCP)

@@ -1,22 +1,22 @@
-"""The small parts: records, limits, bounds, the network plan."""
+"""The small parts: records, limits, bounds, sessions."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
-from framework.vmis import POD_UID, UID, handed_over, vmi
+from framework.vmis import POD_UID, UID, handed_over
 
-from virt_core.apis.netplan import NetReport, NetReportInterface
+from virt_core.apis.base import encode
 from virt_core.runtime.clock import FakeClock
 from virt_handler.decisions.domains import bounded, newest
 from virt_handler.decisions.limits import TokenBucket, clip
 from virt_handler.decisions.vocabulary import Task
-from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
-from virt_handler.loop.sessions import Session, Sessions
-from virt_handler.pods import network
+from virt_handler.loop.records import GhostRecord, RecordStore
+from virt_handler.loop.roster import Sessions
+from virt_handler.loop.sessions import Session
 from virt_handler.pods.files import UnsafeFileError, checked_name
-from virt_handler.pods.resolver import Resolver
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 GHOST = GhostRecord(vmi_uid=UID, namespace="default", name="vm", pod_uid=POD_UID, grace_seconds=7)
@@ -27,13 +27,30 @@ def session(clock: FakeClock | None = None) -> Session:
 
 
 def test_records_come_back_after_a_restart(tmp_path: Path) -> None:
-    RecordStore(str(tmp_path), GhostRecord).put(UID, GHOST)
+    RecordStore(str(tmp_path), GhostRecord).put(GHOST)
     again = RecordStore(str(tmp_path), GhostRecord)
     assert list(again.all()) == [GHOST]
-    assert (tmp_path / f"{UID}.json").stat().st_mode & 0o777 == 0o600
-    again.delete(UID)
-    again.delete(UID)
-    assert again.get(UID) is None
+    assert (tmp_path / f"{POD_UID}.json").stat().st_mode & 0o777 == 0o600
+    again.delete(POD_UID)
+    again.delete(POD_UID)
+    assert again.get(POD_UID) is None
+
+
+def test_records_of_an_older_version_go_to_their_pods(tmp_path: Path) -> None:
+    """It named them after the VMI. What is there by the Pod's name already was written later."""
+    (tmp_path / f"{UID}.json").write_bytes(encode(GHOST))
+    store = RecordStore(str(tmp_path), GhostRecord)
+    for _ in range(2):
+        store.take_over()
+        assert os.listdir(tmp_path) == [f"{POD_UID}.json"]
+        assert list(store.all()) == [GHOST]
+    newer = GhostRecord(vmi_uid=UID, namespace="default", name="vm", pod_uid=POD_UID, grace_seconds=9)
+    store.put(newer)
+    (tmp_path / f"{UID}.json").write_bytes(encode(GHOST))
+    (tmp_path / "torn.json").write_bytes(b"{")
+    store.take_over()
+    assert os.listdir(tmp_path) == [f"{POD_UID}.json"]
+    assert list(store.all()) == [newer]
 
 
 def test_a_torn_record_is_none(tmp_path: Path) -> None:
@@ -126,115 +143,19 @@ def test_sessions_by_key() -> None:
     sessions.add(session())
     assert [s.vmi_uid for s in sessions.of_key("default/vm")] == [UID]
     assert sessions.of_key("default/other") == []
-    assert sessions.remove(UID) is not None
+    assert sessions.remove(POD_UID) is not None
     assert list(sessions) == []
 
 
-def test_plan_follows_the_spec() -> None:
-    spec = {
-        "hostname": "web",
-        "domain": {
-            "cpu": {"cores": 2, "sockets": 2},
-            "devices": {
-                "networkInterfaceMultiqueue": True,
-                "interfaces": [
-                    {
-                        "name": "default",
-                        "masquerade": {},
-                        "macAddress": "02:00:00:00:00:09",
-                        "ports": [{"port": 80}],
-                        "dhcpOptions": {"bootFileName": "b", "privateOptions": [{"option": 240, "value": "v"}]},
-                    },
-                    {"name": "gone", "bridge": {}, "state": "absent"},
-                ],
-            },
-        },
-        "networks": [{"name": "default", "pod": {"vmNetworkCIDR": "10.9.0.0/24"}}],
-    }
-    plan = network.plan(vmi(spec=spec), 42, "/proc/self/fd/9", "/state", Resolver(("1.1.1.1",), ("example",)))
-    assert (plan.vmi_uid, plan.pod_pid, plan.netns_path, plan.launcher_uid) == (UID, 42, "/proc/self/fd/9", 107)
-    (nic,) = plan.interfaces
-    assert (nic.binding, nic.mac, nic.vm_network_cidr, nic.queues) == (
-        "masquerade",
-        "02:00:00:00:00:09",
-        "10.9.0.0/24",
-        4,
-    )
-    assert [(p.port, p.protocol) for p in nic.ports] == [(80, "TCP")]
-    assert (nic.hostname, nic.dns_servers, nic.search_domains) == ("web", ["1.1.1.1"], ["example"])
-    assert nic.dhcp_options is not None
-    assert nic.dhcp_options.private_options[0].option == 240
-
-
-@pytest.mark.parametrize(
-    ("nic", "net"),
-    [({"sriov": {}}, {"pod": {}}), ({"bridge": {}}, {"multus": {"networkName": "n"}}), ({"masquerade": {}}, None)],
-)
-def test_what_can_not_be_wired_is_fatal(nic: dict[str, object], net: dict[str, object] | None) -> None:
-    spec = {
-        "domain": {"devices": {"interfaces": [{"name": "default"} | nic]}},
-        "networks": [{"name": "default"} | net] if net else [],
-    }
-    with pytest.raises(network.NetworkError, match='"default"') as caught:
-        network.plan(vmi(spec=spec), 1, "", "")
-    assert caught.value.fatal
-
-
-def script(tmp_path: Path, text: str) -> list[str]:
-    path = tmp_path / "netsetup"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return [str(path)]
-
-
-def test_report_of_the_program_is_read(tmp_path: Path) -> None:
-    command = script(tmp_path, """cat >/dev/null; echo '{"interfaces":[{"name":"default","tap":"tap0"}]}'""")
-    report = network.run(command, network.plan(vmi(), 1, "", ""))
-    assert report == NetReport(interfaces=[NetReportInterface(name="default", tap="tap0")])
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "fatal"),
-    [
-        ("""echo '{"error":{"step":"nat","message":"no nft","critical":true}}'; exit 1""", "nat: no nft", True),
-        ("echo boom >&2; exit 3", "ended with code 3: boom", False),
-        ("echo '{}'; exit 4", "ended with code 4", False),
-    ],
-)
-def test_failures_of_the_program_are_told(tmp_path: Path, text: str, words: str, fatal: bool) -> None:
-    with pytest.raises(network.NetworkError, match=words) as caught:
-        network.run(script(tmp_path, text), network.plan(vmi(), 1, "", ""))
-    assert caught.value.fatal is fatal
-
-
-def test_absent_program_is_named() -> None:
-    with pytest.raises(network.NetworkError, match="no-such-program is not installed"):
-        network.run(["no-such-program"], network.plan(vmi(), 1, "", ""))
-
-
-def test_wiring_remembers_for_the_same_pod_only(tmp_path: Path) -> None:
-    store = RecordStore(str(tmp_path / "net"), NetworkRecord)
-    wiring = network.NetworkWiring(["x"], str(tmp_path), store, FakeClock(), lambda _s: None)
-    record = NetworkRecord(pod_uid=POD_UID, report=NetReport(), time="2026-01-01T00:00:01.000000Z")
-    store.put(UID, record)
-    one = session()
-    assert wiring.recall(one)
-    assert one.view().network.task is Task.DONE
-    store.put(UID, NetworkRecord(pod_uid="other", report=NetReport()))
-    assert not wiring.recall(session())
-    (tmp_path / UID).mkdir()
-    wiring.forget(UID)
-    assert store.get(UID) is None
-    assert not (tmp_path / UID).exists()
-    wiring.close()
-
-
-def test_vmi_without_nics_needs_no_program(tmp_path: Path) -> None:
-    store = RecordStore(str(tmp_path), NetworkRecord)
-    woken: list[Session] = []
-    wiring = network.NetworkWiring(["no-such-program"], str(tmp_path), store, FakeClock(), woken.append)
-    one = session()
-    wiring.start(one, handed_over(spec={"domain": {"devices": {}}}))
-    assert one.view().network.task is Task.DONE
-    assert woken == [one]
-    wiring.close()
+def test_the_pod_that_has_the_guest_speaks_for_the_vmi() -> None:
+    sessions = Sessions()
+    for pod_uid in ("a", "b"):
+        sessions.add(Session(GhostRecord(vmi_uid=UID, namespace="default", name="vm", pod_uid=pod_uid), FakeClock()))
+    assert [each.pod_uid for each in sessions.of_vmi(UID)] == ["a", "b"]
+    assert sessions.active(UID) is None, "nobody has looked at the VMI yet"
+    for node, has_guest in (("node1", "a"), ("node2", "b"), ("node3", None)):
+        moved = handed_over("Running", status={"nodeName": node, "activePods": {"a": "node1", "b": "node2"}})
+        for each in sessions:
+            each.follow(moved)
+        found = sessions.active(UID)
+        assert (found.pod_uid if found is not None else None) == has_guest

@@ -10,6 +10,7 @@ import pytest
 from framework.vmis import handed_over
 
 from virt_core.apis import names
+from virt_core.apis.podroles import Role
 from virt_core.runtime.clock import FakeClock
 from virt_handler.decisions import pulse, status, steps
 from virt_handler.decisions.pulse import Pulse, Schedule, Verdict
@@ -127,13 +128,13 @@ def view(**changes: Any) -> View:
 def test_doubt_is_a_condition_that_goes_away_again() -> None:
     doubtful = view(pulse=Verdict.DOUBTFUL, silent_s=33)
     vmi = handed_over("Running")
-    step = steps.next_step(vmi, doubtful, NOW)
+    step = steps.next_step(vmi, doubtful, NOW, Role.ACTIVE)
     assert step.end is None
     told = status.reported(vmi, doubtful, step, NOW)
     (condition,) = [c for c in told.status.conditions if c.type == names.CONDITION_SYNCHRONIZED]
     assert (condition.status, condition.reason) == ("False", "LauncherUnresponsive")
     assert status.notes(vmi, told)[0][0] == "Warning"
-    again = status.reported(told, view(), steps.next_step(told, view(), NOW), NOW)
+    again = status.reported(told, view(), steps.next_step(told, view(), NOW, Role.ACTIVE), NOW)
     assert not [c for c in again.status.conditions if c.type == names.CONDITION_SYNCHRONIZED]
 
 
@@ -141,17 +142,17 @@ def test_the_lost_launcher_is_ended_first_and_told_afterwards() -> None:
     """A VMI that is Failed must not have a guest that still writes to its disks."""
     vmi = handed_over("Running")
     lost = view(pulse=Verdict.LOST, silent_s=61)
-    step = steps.next_step(vmi, lost, NOW)
+    step = steps.next_step(vmi, lost, NOW, Role.ACTIVE)
     assert (step.action, step.end) == (Action.END_LAUNCHER, None)
     assert status.reported(vmi, lost, step, NOW) is vmi
     ended = View(since=NOW, launcher=Launcher.GONE, domain=RUNNING, pulse=Verdict.LOST, silent_s=61)
-    end = steps.next_step(vmi, ended, NOW).end
+    end = steps.next_step(vmi, ended, NOW, Role.ACTIVE).end
     assert end is not None
     assert (end.reason, "61 s" in end.message) == ("LauncherUnresponsive", True)
 
 
 def test_a_launcher_that_never_answered_this_handler_ends_the_vmi() -> None:
     silent = View(since=NOW, launcher=Launcher.WAITING, pulse=Verdict.LOST, silent_s=70)
-    end = steps.next_step(handed_over("Running"), silent, NOW).end
+    end = steps.next_step(handed_over("Running"), silent, NOW, Role.ACTIVE).end
     assert end is not None
     assert end.reason == "LauncherUnresponsive"
