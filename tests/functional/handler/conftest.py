@@ -18,6 +18,7 @@ from virt_core.kube.controller import Controller
 from virt_handler.loop.controller import HandlerController
 from virt_handler.main import Handler
 from virt_handler.pods import isolation
+from virt_handler.pods.launchers import PodOf
 
 from .fakelauncher import FakeLauncher
 
@@ -30,24 +31,32 @@ echo '{"interfaces":[{"name":"default","tap":"tap0","mac":"02:00:00:00:00:01","m
 
 
 class Node:
-    """One node with one Pod, whose processes are whatever the test says they are."""
+    """One node with one Pod (and more if a test adds them), whose processes are whatever the test says they are."""
 
     def __init__(self, root: Path, kube: FakeKube) -> None:
         self.root, self.kube = root, kube
         self.pods = root / "pods"
-        volumes = self.pods / POD_UID / "volumes" / "kubernetes.io~empty-dir"
-        self.sockets, self.private = volumes / "sockets", volumes / "private"
-        self.sockets.mkdir(parents=True)
-        (self.private / UID).mkdir(parents=True)
+        self.sockets, self.private = self.add_pod(POD_UID)
+        (self.private / UID).mkdir()
+        #: Whose a process is.
+        self.pod_of: PodOf = lambda _pid: POD_UID
         self.netsetup = root / "netsetup"
         self.netsetup.write_text(NETSETUP)
         self.netsetup.chmod(0o755)
+
+    def add_pod(self, uid: str) -> tuple[Path, Path]:
+        """Its volumes for the sockets and for the machine."""
+        volumes = self.pods / uid / "volumes" / "kubernetes.io~empty-dir"
+        made = volumes / "sockets", volumes / "private"
+        for volume in made:
+            volume.mkdir(parents=True)
+        return made
 
     @contextmanager
     def handler(self) -> Iterator[Handler]:
         """A virt-handler process, but for its process."""
         handler = Handler(self.kube.client(), NODE, str(self.pods), str(self.root / "info"), str(self.root / "state"))
-        handler.contacts._pod_of = lambda _pid: POD_UID
+        handler.contacts._pod_of = self.pod_of
         controller: HandlerController = handler.controller(str(self.netsetup))
         controller.restore()
         loop = Controller("vmi", handler.queue, controller.reconcile, 2, [handler.vmis])
@@ -87,7 +96,11 @@ class Node:
         return len([1 for method, path in self.kube.methods("PATCH", "PUT") if path == VMI])
 
     def ghosts(self) -> list[str]:
-        return sorted(os.listdir(self.root / "state" / "ghosts"))
+        return self.kept("ghosts")
+
+    def kept(self, purpose: str) -> list[str]:
+        """The names of what the handler keeps: ghosts, network, netsetup."""
+        return sorted(os.listdir(self.root / "state" / purpose))
 
 
 @pytest.fixture
