@@ -100,24 +100,12 @@ class HandlerController:
         if seen is None and self._p.sessions.of_key(key):
             known = self._p.vmis.ask(key)
         vmi = self._writes.freshest(known) if known is not None else None
-        sessions = self._sessions(key, vmi)
+        sessions = self._p.roster.due(key, vmi)
         rechecks = [self._advance(session, vmi) for session in sessions]
         if sessions and seen is None and vmi is not None:
             rechecks.append(_UNSEEN_RECHECK_S)
         soonest = _soonest(*rechecks)
         return Result(soonest) if soonest else None
-
-    def _sessions(self, key: str, vmi: VirtualMachineInstance | None) -> list[Session]:
-        """Those that are due, each with its present role. First the guest's own: no other may hold it up."""
-        if vmi is None:
-            self._p.roster.forget(key)
-        else:
-            self._p.roster.open(vmi)
-        sessions = self._p.sessions.of_key(key)
-        for session in sessions:
-            if vmi is not None and vmi.metadata.uid == session.vmi_uid:
-                session.follow(vmi)
-        return sorted(sessions, key=lambda session: session.role is not Role.ACTIVE)
 
     def _advance(self, session: Session, vmi: VirtualMachineInstance | None) -> float | None:
         """One step for one session; seconds until the next look, if one is needed."""

@@ -78,7 +78,7 @@ class Roster:
             self._add(record)
         return [record.key for record in records]
 
-    def open(self, vmi: VirtualMachineInstance) -> None:
+    def _open(self, vmi: VirtualMachineInstance) -> None:
         """A session for each launcher of the VMI that is due here. The record comes before the first contact."""
         meta = vmi.metadata
         for pod in due_here(vmi, self.node_name):
@@ -98,6 +98,18 @@ class Roster:
         """The guest's own launcher is met again, dead or alive: somebody has to tell."""
         return pod.role is not Role.ACTIVE and pod.uid in self._over.get(key_of(vmi), ())
 
+    def due(self, key: str, vmi: VirtualMachineInstance | None) -> list[Session]:
+        """The sessions of a key, each with its present role. First the guest's own: no other may hold it up."""
+        if vmi is None:
+            self._over.pop(key, None)
+        else:
+            self._open(vmi)
+        sessions = self.sessions.of_key(key)
+        for session in sessions:
+            if vmi is not None and vmi.metadata.uid == session.vmi_uid:
+                session.follow(vmi, self.node_name)
+        return sorted(sessions, key=lambda session: session.role is not Role.ACTIVE)
+
     def _add(self, record: GhostRecord) -> None:
         session = Session(record, self.clock)
         self.network.recall(session)
@@ -112,7 +124,3 @@ class Roster:
         if session.role in (Role.SOURCE, Role.TARGET):
             self._over.setdefault(session.key, set()).add(session.pod_uid)
         log.info("cleaned up", vmi=session.key, pod=session.pod_uid)
-
-    def forget(self, key: str) -> None:
-        """The VMI is gone."""
-        self._over.pop(key, None)

@@ -64,11 +64,11 @@ class Session:
         #: When a change of lesser weight was last written.
         self.told_at: datetime | None = None
 
-    def follow(self, vmi: VirtualMachineInstance) -> None:
-        """Takes from the VMI what the Pod is to it by now."""
+    def follow(self, vmi: VirtualMachineInstance, node: str) -> None:
+        """Takes from the VMI what the Pod is to it by now. A Pod that it has on another node is not this one."""
         known = recorded(vmi).get(self.pod_uid)
         with self.lock:
-            self.role = known.role if known is not None else None
+            self.role = known.role if known is not None and known.node == node else None
             self.vsock_cid = vmi.status.vsock_cid or 0
 
     def view(self, pod_exists: bool = True) -> View:

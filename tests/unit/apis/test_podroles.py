@@ -5,10 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from framework.podworld import pod_lists, vmis
+from hypothesis import given, settings
 from tests.framework.vmis import UID, pod, vmi
 
 from virt_core.apis import names
-from virt_core.apis.podroles import PodRole, Role, active, active_pod, is_stranger, launchers_on, recorded, role_of
+from virt_core.apis.podroles import (
+    PodRole,
+    Role,
+    active,
+    active_pod,
+    having,
+    is_stranger,
+    launchers_on,
+    owner_uid,
+    recorded,
+    role_of,
+)
+from virt_core.apis.pods import Pod
+from virt_core.apis.vmi import VirtualMachineInstance
 
 A, B, C = "aaaaaaaa-0000-0000-0000-000000000001", "aaaaaaaa-0000-0000-0000-000000000002", "hp"
 
@@ -78,3 +93,18 @@ def test_the_owner_is_compared_by_uid() -> None:
     assert role_of(pod(owner_uid="other", metadata={"uid": B, **job}), machine()) is None
     assert not is_stranger(pod(owner_uid="other", metadata={"uid": B}), machine())
     assert UID != "other"
+
+
+@settings(max_examples=150, deadline=None)
+@given(vmis(), pod_lists())
+def test_one_pod_at_most_has_the_guest_whatever_pods_there_are(
+    machine: VirtualMachineInstance, pods: list[Pod]
+) -> None:
+    has_guest = having(Role.ACTIVE, machine, pods)
+    assert len(has_guest) <= 1
+    known = recorded(machine)
+    for each in pods:
+        role = role_of(each, machine)
+        assert role is None or each.metadata.uid in known or owner_uid(each) == UID
+        assert role not in (Role.ACTIVE, Role.SOURCE) or each.metadata.uid in known
+    assert having(Role.ACTIVE, machine, pods[::-1]) == has_guest, "neither age nor order decides"

@@ -9,6 +9,7 @@ import pytest
 from framework.vmis import POD_UID, UID, handed_over
 
 from virt_core.apis.base import encode
+from virt_core.apis.podroles import Role
 from virt_core.runtime.clock import FakeClock
 from virt_handler.decisions.domains import bounded, newest
 from virt_handler.decisions.limits import TokenBucket, clip
@@ -156,6 +157,14 @@ def test_the_pod_that_has_the_guest_speaks_for_the_vmi() -> None:
     for node, has_guest in (("node1", "a"), ("node2", "b"), ("node3", None)):
         moved = handed_over("Running", status={"nodeName": node, "activePods": {"a": "node1", "b": "node2"}})
         for each in sessions:
-            each.follow(moved)
+            each.follow(moved, "node1" if each.pod_uid == "a" else "node2")
         found = sessions.active(UID)
         assert (found.pod_uid if found is not None else None) == has_guest
+
+
+def test_a_pod_is_where_the_vmi_has_it() -> None:
+    """Not what is kept about it elsewhere."""
+    one = session()
+    for node, role in (("node1", Role.ACTIVE), ("node2", None)):
+        one.follow(handed_over("Running"), node)
+        assert one.role is role
