@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from virt_controller.vm import backoff, facts, liveupdate, mainpart, strategy
 from virt_controller.vm.actions import Actions
 from virt_controller.vm.clonesource import CloneRefusedError
-from virt_controller.vm.expand import Expander, ExpansionError
+from virt_controller.vm.expand import Expander, ExpansionError, create_reason
 from virt_controller.vm.printable import View
 from virt_controller.vm.round import Round
+from virt_controller.vm.setup import template_marks
 from virt_controller.vm.status import Trouble, updated
 from virt_controller.vm.volumes import DataVolumes, NoDataVolumesError, VolumeKeeper
 from virt_core.apis import names
@@ -106,7 +107,7 @@ class VMController:
         if plan.ask_start:
             round.note(ask_start=True)
         self._write_status(round, self._writes.freshest(cached))
-        self._types.forget(round.vm)
+        self._types.forget(round.vm, round.replaced)
         if round.vmi is not None and facts.is_final(round.vmi):
             self._actions.release(round.vmi)
         if round.error is not None:
@@ -140,8 +141,9 @@ class VMController:
             round.vm = self._write_main(round.vm, self._types.written_out(round.vm))
             kept, status = self._types.keep(round.vm), round.vm.status
         except (ApiError, ExpansionError) as error:
-            self._trouble(round, names.REASON_FAILED_CREATE, error)
+            self._trouble(round, create_reason(error), error)
             return
+        round.replaced = kept.replaced
         status = replace(
             status,
             instancetype_ref=kept.instancetype_ref or status.instancetype_ref,
@@ -169,7 +171,7 @@ class VMController:
             round.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive)
             round.starting = True
         except (ApiError, ExpansionError) as error:
-            self._trouble(round, names.REASON_FAILED_CREATE, error)
+            self._trouble(round, create_reason(error), error)
 
     def _stop(self, round: Round, vmi: VirtualMachineInstance) -> None:
         try:
@@ -189,7 +191,8 @@ class VMController:
         except ExpansionError as error:
             self._trouble(round, "FailedUpdateError", error)
             return
-        change = liveupdate.Change(before, after, vmi, round.vm.metadata.generation, self._live_update())
+        relabelled = template_marks(started) != template_marks(round.vm.spec)
+        change = liveupdate.Change(before, after, vmi, round.vm.metadata.generation, self._live_update(), relabelled)
         update = liveupdate.update(change)
         round.note(restart_required=update.message)
         if update.operations:
@@ -236,7 +239,7 @@ class VMController:
         self._queue.add(key_of(vm))
 
     def _vmi_added(self, vmi: VirtualMachineInstance) -> None:
-        if _of_a_vm(vmi):
+        if facts.of_a_vm(vmi):
             self._expectations.creation_observed(key_of(vmi))
         self._vmi_changed(vmi)
 
@@ -249,8 +252,3 @@ class VMController:
         self._vmi_writes.forget(vmi.metadata.uid)
         self._expectations.deletion_observed(key_of(vmi), vmi.metadata.uid)
         self._queue.add(key_of(vmi))
-
-
-def _of_a_vm(vmi: VirtualMachineInstance) -> bool:
-    ref = facts.controller_ref(vmi)
-    return ref is not None and ref.kind == "VirtualMachine"

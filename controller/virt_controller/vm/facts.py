@@ -77,6 +77,11 @@ def controller_ref(vmi: VirtualMachineInstance) -> OwnerReference | None:
     return next((ref for ref in vmi.metadata.owner_references if ref.controller), None)
 
 
+def of_a_vm(vmi: VirtualMachineInstance) -> bool:
+    ref = controller_ref(vmi)
+    return ref is not None and ref.kind == "VirtualMachine"
+
+
 def owns(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
     ref = controller_ref(vmi)
     return ref is not None and ref.uid == vm.metadata.uid

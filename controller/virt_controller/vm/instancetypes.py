@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from virt_controller.vm.expand import Expanded, ExpansionError
 from virt_controller.vm.setup import template_spec
+from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.meta import ObjectMeta
@@ -20,6 +21,7 @@ from virt_core.instancetype import (
     annotations_for,
     capture,
     expand_vm,
+    modernized,
     resolve,
     same_content,
     shape,
@@ -48,26 +50,26 @@ class InstancetypeExpander:
         try:
             conflicts = shape(spec, metadata, resolve(vm, self._lookup), self._config().default_network_interface)
         except NotFoundError as error:
-            raise ExpansionError(str(error)) from error
+            raise _missing(error) from error
         if conflicts:
             raise ExpansionError("; ".join(str(conflict) for conflict in conflicts))
         return Expanded(spec, metadata.annotations | annotations_for(vm))
 
     def keep(self, vm: VirtualMachine) -> Capture:
-        """Stores what the VM names, if that was not done yet. Raises ExpansionError."""
+        """Stores what the VM names, if that was not done yet, or in an older form. Raises ExpansionError."""
         if not _names_any(vm):
             return Capture()
         try:
-            found = capture(vm, self._lookup)
+            found = modernized(vm, capture(vm, self._lookup), self._lookup)
         except NotFoundError as error:
-            raise ExpansionError(str(error)) from error
+            raise _missing(error) from error
         for revision in found.revisions:
             self._store(revision)
         return found
 
-    def forget(self, vm: VirtualMachine) -> None:
+    def forget(self, vm: VirtualMachine, replaced: tuple[str, ...] = ()) -> None:
         """Deletes what was stored for the VM and nothing points to any more. Somebody else's is left alone."""
-        for name in unused_revisions(vm):
+        for name in (*unused_revisions(vm), *replaced):
             try:
                 found = self._client.get(ControllerRevision, name, vm.metadata.namespace)
                 if any(ref.uid == vm.metadata.uid for ref in found.metadata.owner_references):
@@ -91,9 +93,17 @@ class InstancetypeExpander:
             return []
         try:
             expanded = expand_vm(vm, self._lookup, self._config().default_network_interface)
-        except (NotFoundError, ConflictError) as error:
+        except NotFoundError as error:
+            raise _missing(error) from error
+        except ConflictError as error:
             raise ExpansionError(str(error)) from error
         return [op.add("/spec", replace(expanded.spec, instancetype=None, preference=None))]
+
+
+def _missing(error: NotFoundError) -> ExpansionError:
+    preference = error.field.startswith("spec.preference")
+    reason = names.REASON_FAILED_FIND_PREFERENCE if preference else names.REASON_FAILED_FIND_INSTANCETYPE
+    return ExpansionError(str(error), reason)
 
 
 def _names_any(vm: VirtualMachine) -> bool:

@@ -43,6 +43,8 @@ class Change:
     vmi: VirtualMachineInstance
     generation: int
     live: bool = True
+    #: The template's labels or annotations differ. They reach the next VMI; this one stays what it was made from.
+    relabelled: bool = False
 
 
 def update(change: Change) -> Update:
@@ -56,7 +58,7 @@ def update(change: Change) -> Update:
     if paths := list(_different(before, after, "spec.template.spec")):
         shown = ", ".join(paths[:_MAX_PATHS]) + (" and others" if len(paths) > _MAX_PATHS else "")
         result.restart.append(f"{shown} changed")
-    if not result.restart and not result.waits:
+    if not result.restart and not result.waits and not change.relabelled:
         path = pointer("metadata", "annotations", names.ANNOTATION_VM_GENERATION)
         result.operations.append(op.add(path, str(change.generation)))
     return result

@@ -24,6 +24,8 @@ class Round:
     outcome: Outcome = field(default_factory=Outcome)
     starting: bool = False
     stopping: bool = False
+    #: Revisions that newer ones stand for; they go once the status no longer points to them.
+    replaced: tuple[str, ...] = ()
     #: Raised at the end, so that the VM is tried again.
     error: Exception | None = None
 

@@ -30,6 +30,13 @@ def template_spec(vm: VirtualMachine) -> VirtualMachineInstanceSpec:
     return from_plain(plain, VirtualMachineInstanceSpec)
 
 
+def template_marks(spec: VirtualMachineSpec) -> tuple[dict[str, str], dict[str, str]]:
+    """The labels and annotations that a VMI gets from the template."""
+    template = spec.template
+    given = template.metadata if template is not None and template.metadata is not None else ObjectMeta()
+    return given.labels, given.annotations
+
+
 def firmware_uuid(vm: VirtualMachine) -> str:
     firmware = vm.spec.template.spec.domain.firmware if vm.spec.template is not None else None
     given = firmware.uuid if firmware is not None else ""

@@ -4,6 +4,7 @@ vm = infer(vm, lookup)                    # inferFromVolume → {name, kind}
 found = resolve(vm, lookup)               # the specs that hold for a VM: a stored revision, else the object itself
 check(vm, found) -> list[Conflict]        # all that admission refuses: conflicts, spread, requirements
 capture(vm, lookup) -> Capture            # the ControllerRevisions to store, and the VM's status references
+modernized(vm, capture, lookup) -> Capture    # the same, with those of an older form in today's
 shape(vmi.spec, vmi.metadata, found, …)   # a new VMI: default devices, instance type, preference
 annotations_for(vm)                       # the annotations of that VMI
 apply(spec, metadata, instancetype, preference) -> list[Conflict]    # the core of it
@@ -34,6 +35,7 @@ from virt_core.instancetype.revisions import (
     unused_revisions,
     wants_expansion,
 )
+from virt_core.instancetype.upgrade import modernized
 
 __all__ = [
     "Capture",
@@ -53,6 +55,7 @@ __all__ = [
     "expand_vm",
     "find_conflicts",
     "infer",
+    "modernized",
     "resolve",
     "revision_for",
     "revision_name",

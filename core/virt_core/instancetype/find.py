@@ -71,7 +71,8 @@ def find_instancetype(vm: VirtualMachine, lookup: Lookup) -> VirtualMachineInsta
     if matcher is None:
         return None
     if name := captured(matcher, vm.status.instancetype_ref):
-        return from_revision(_revision(vm, name, "spec.instancetype", lookup), VirtualMachineInstancetypeSpec)
+        revision = _revision(vm, name, "spec.instancetype", lookup)
+        return from_revision(revision, VirtualMachineInstancetypeSpec, "spec.instancetype")
     return instancetype_object(vm, matcher, lookup).spec
 
 
@@ -80,7 +81,8 @@ def find_preference(vm: VirtualMachine, lookup: Lookup) -> VirtualMachinePrefere
     if matcher is None:
         return None
     if name := captured(matcher, vm.status.preference_ref):
-        return from_revision(_revision(vm, name, "spec.preference", lookup), VirtualMachinePreferenceSpec)
+        revision = _revision(vm, name, "spec.preference", lookup)
+        return from_revision(revision, VirtualMachinePreferenceSpec, "spec.preference")
     return preference_object(vm, matcher, lookup).spec
 
 
@@ -100,6 +102,13 @@ def kind_key(kind: str, matcher: Matcher) -> str:
     if isinstance(matcher, PreferenceMatcher):
         default = "virtualmachineclusterpreference"
     return kind.lower().removesuffix("s") or default
+
+
+def class_of(kind: str, matcher: Matcher) -> type[Type | Preference] | None:
+    """What a matcher's kind stands for, if anything."""
+    if isinstance(matcher, PreferenceMatcher):
+        return _PREFERENCES.get(kind_key(kind, matcher))
+    return _INSTANCETYPES.get(kind_key(kind, matcher))
 
 
 def instancetype_object(vm: VirtualMachine, matcher: InstancetypeMatcher, lookup: Lookup) -> Type:
@@ -131,10 +140,11 @@ def _revision(vm: VirtualMachine, name: str, field: str, lookup: Lookup) -> Cont
     return revision
 
 
-def from_revision(revision: ControllerRevision, cls: type[S]) -> S:
+def from_revision(revision: ControllerRevision, cls: type[S], field: str) -> S:
     """The spec that was stored. Unknown fields of another version are left out."""
     data = revision.data or {}
     try:
         return from_plain(data.get("spec") or {}, cls)
     except msgspec.ValidationError as error:
-        raise NotFoundError("", f"ControllerRevision {revision.metadata.name!r} can not be read: {error}") from error
+        words = f"ControllerRevision {revision.metadata.name!r} cannot be read: {error}"
+        raise NotFoundError(field, words) from error

@@ -41,6 +41,8 @@ class Capture:
     revisions: tuple[ControllerRevision, ...] = ()
     instancetype_ref: InstancetypeStatusRef | None = None
     preference_ref: InstancetypeStatusRef | None = None
+    #: The names of revisions that new ones stand for.
+    replaced: tuple[str, ...] = ()
 
 
 def revision_name(vm: VirtualMachine, obj: Type | Preference) -> str:
@@ -93,7 +95,7 @@ def capture(vm: VirtualMachine, lookup: Lookup) -> Capture:
     if vm.spec.preference is not None and not captured(vm.spec.preference, vm.status.preference_ref):
         revisions.append(revision_for(vm, preference_object(vm, vm.spec.preference, lookup)))
         refs[1] = status_ref(vm.spec.preference, revisions[-1])
-    return Capture(tuple(revisions), *refs)
+    return Capture(tuple(revisions), refs[0], refs[1])
 
 
 def status_ref(matcher: Matcher, revision: ControllerRevision) -> InstancetypeStatusRef:

@@ -237,6 +237,23 @@ def test_a_changed_template_asks_for_a_restart(rig: Rig) -> None:
     eventually(lambda: rig.status()["observedGeneration"] == 3)
 
 
+def test_new_marks_of_the_template_leave_the_vmis_generation(rig: Rig) -> None:
+    """They are for the next VMI: this one was made from generation 1, and nothing of 2 has reached it."""
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Starting")
+    rig.phase("Running", virtualMachineRevisionName=f"revision-start-vm-{VM_UID}-1")
+    rig.printable("Running")
+    spec = plain_vm()["spec"]
+    spec["template"]["metadata"] = {"labels": {"testkey": "testvalue"}}
+    rig.change(VM, spec=spec, metadata={"generation": 2})
+    eventually(lambda: rig.status()["desiredGeneration"] == 2)
+    assert rig.status()["observedGeneration"] == 1
+    assert rig.kube.objects[VMI]["metadata"]["annotations"][names.ANNOTATION_VM_GENERATION] == "1"
+    assert "RestartRequired" not in {c["type"] for c in rig.status()["conditions"]}
+    rig.change(VM, spec=plain_vm()["spec"], metadata={"generation": 3})
+    eventually(lambda: rig.status()["observedGeneration"] == 3)
+
+
 def start_small(rig: Rig) -> None:
     """A VM that takes its size from an instance type."""
     small = {"metadata": {"name": "small", "generation": 1}, "spec": {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}}
@@ -280,10 +297,45 @@ def test_expand_is_for_vms_that_come(rig: Rig) -> None:
     assert not [path for path in rig.kube.objects if path.startswith(REVISIONS) and "small" in path]
 
 
-def test_a_missing_instance_type_is_named_until_it_comes(rig: Rig) -> None:
-    rig.kube.put(VM, plain_vm(spec={"instancetype": {"kind": "VirtualMachineInstancetype", "name": "none"}}))
-    eventually(lambda: "'none'" in json.dumps(rig.status().get("conditions", [])))
+@pytest.mark.parametrize(
+    ("field", "kind", "reason"),
+    [
+        ("instancetype", "VirtualMachineInstancetype", "FailedFindInstancetype"),
+        ("preference", "VirtualMachinePreference", "FailedFindPreference"),
+    ],
+)
+def test_what_a_vm_names_and_is_missing_is_told_until_it_comes(rig: Rig, field: str, kind: str, reason: str) -> None:
+    plain = plain_vm(spec={field: {"kind": kind, "name": "none"}})
+    del plain["spec"]["template"]["spec"]["domain"]["memory"]
+    rig.kube.put(VM, plain)
+
+    def failure_reasons() -> list[str]:
+        return [c["reason"] for c in rig.status().get("conditions", []) if c["type"] == "Failure"]
+
+    eventually(lambda: failure_reasons() == [reason])
+    assert "'none'" in json.dumps(rig.status()["conditions"])
     assert not rig.has(VMI)
+    spec = {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}} if field == "instancetype" else {}
+    path = f"/apis/instancetype.kubevirt.io/v1beta1/namespaces/default/{kind.lower()}s/none"
+    rig.kube.put(path, {"kind": kind, "metadata": {"name": "none", "generation": 1}, "spec": spec})
+    rig.printable("Starting")
+    assert failure_reasons() == []
+
+
+def test_a_stored_type_of_an_older_form_is_replaced(rig: Rig) -> None:
+    start_small(rig)
+    name = rig.status()["instancetypeRef"]["controllerRevisionRef"]["name"]
+    old = json.loads(json.dumps(rig.kube.objects[f"{REVISIONS}/{name}"]))
+    old["metadata"] |= {"name": "vm-small-old", "labels": {}, "uid": "old"}
+    old["data"]["metadata"]["uid"] = "another"
+    rig.kube.put(f"{REVISIONS}/vm-small-old", old)
+    ref = rig.status()["instancetypeRef"] | {"controllerRevisionRef": {"name": "vm-small-old"}}
+    rig.change(VM, status={"instancetypeRef": ref})
+    eventually(lambda: not rig.has(f"{REVISIONS}/vm-small-old"))
+    new = rig.status()["instancetypeRef"]["controllerRevisionRef"]["name"]
+    labels = rig.kube.objects[f"{REVISIONS}/{new}"]["metadata"]["labels"]
+    assert labels["instancetype.kubevirt.io/object-version"] == "v1beta1"
+    assert "another" in new
 
 
 def test_data_volumes_without_their_add_on_are_a_failure(rig: Rig) -> None:

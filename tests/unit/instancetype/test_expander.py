@@ -64,6 +64,49 @@ def test_what_was_stored_holds_against_a_change_of_the_type(kube: FakeKube) -> N
     assert expander(kube).keep(machine).instancetype_ref is None
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {},
+        {"instancetype.kubevirt.io/object-version": "v1alpha2"},
+    ],
+)
+def test_a_revision_of_an_older_form_is_stored_again_in_todays(kube: FakeKube, labels: dict[str, str]) -> None:
+    """Earlier releases had no version in the name, and no label for it or another version."""
+    machine = vm(
+        instancetype={"name": "t"},
+        status={"instancetypeRef": {"name": "t", "controllerRevisionRef": {"name": "vm-t-2"}}},
+    )
+    data = {
+        "apiVersion": "instancetype.kubevirt.io/v1alpha2",
+        "kind": "VirtualMachineClusterInstancetype",
+        "metadata": {"name": "t", "uid": "uid-old", "generation": 1},
+        "spec": {"cpu": {"guest": 7}, "memory": {"guest": "1Gi"}},
+    }
+    owners = [{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-uid"}]
+    metadata = {"name": "vm-t-2", "namespace": "ns", "labels": labels, "ownerReferences": owners}
+    kube.put(f"{REVISIONS}/vm-t-2", {"metadata": metadata, "data": data})
+    kept = expander(kube).keep(machine)
+    machine.status.instancetype_ref = kept.instancetype_ref
+    new = kube.objects[f"{REVISIONS}/vm-t-v1beta1-uid-old-1"]
+    assert new["metadata"]["labels"]["instancetype.kubevirt.io/object-version"] == "v1beta1"
+    assert new["data"]["apiVersion"] == "instancetype.kubevirt.io/v1beta1"
+    shaped = expander(kube).expand(machine).spec
+    assert shaped.domain.cpu is not None
+    assert shaped.domain.cpu.sockets == 7
+    expander(kube).forget(machine, kept.replaced)
+    assert f"{REVISIONS}/vm-t-2" not in kube.objects
+    assert expander(kube).keep(machine).revisions == ()
+
+
+def test_a_revision_of_todays_form_under_another_name_is_left_alone(kube: FakeKube) -> None:
+    ref = {"name": "t", "controllerRevisionRef": {"name": "mine"}}
+    metadata = {"name": "mine", "namespace": "ns", "labels": {"instancetype.kubevirt.io/object-version": "v1beta1"}}
+    kube.put(f"{REVISIONS}/mine", {"metadata": metadata, "data": {"spec": {}}})
+    kept = expander(kube).keep(vm(instancetype={"name": "t"}, status={"instancetypeRef": ref}))
+    assert (kept.instancetype_ref, kept.replaced) == (None, ())
+
+
 def test_a_foreign_revision_under_our_name_is_not_believed(kube: FakeKube) -> None:
     kube.put(f"{REVISIONS}/vm-t-v1beta1-uid-t-2", {"metadata": {"name": "x", "namespace": "ns"}, "data": {"spec": {}}})
     with pytest.raises(ExpansionError, match="other content"):

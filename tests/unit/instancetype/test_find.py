@@ -93,9 +93,9 @@ def test_the_stored_revision_holds_while_the_vm_names_the_same(
     assert found.cpu.guest == vcpus
 
 
-def test_a_revision_that_can_not_be_read(objects: Objects) -> None:
+def test_a_revision_that_cannot_be_read(objects: Objects) -> None:
     objects.put(ControllerRevision, "r", "ns", data={"spec": {"cpu": 7}})
-    with pytest.raises(NotFoundError, match="can not be read"):
+    with pytest.raises(NotFoundError, match="cannot be read"):
         resolve(vm(instancetype={"name": "t", "revisionName": "r"}), objects)
 
 
