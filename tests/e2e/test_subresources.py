@@ -131,12 +131,13 @@ def test_agent_answers(space: Space) -> None:
         assert answer.status == 200, answer.body
         assert answer.document["kind"] == kind
         assert isinstance(answer.document["items"], list)
-    frozen = calls.put(of("agent", "freeze"), {"unfreezeTimeout": "30s"})
-    assert frozen.status == 200, frozen.body
     frozen_now = lambda: space.vmi("agent")["status"].get("fsFreezeStatus") == "frozen"  # noqa: E731
-    eventually(frozen_now, within_s=30, what="the VMI says that it is frozen")
-    assert calls.put(of("agent", "unfreeze")).status == 200
-    eventually(lambda: not frozen_now(), within_s=30, what="the VMI says that it is not frozen any more")
+    for limit in ("30s", "0s"):
+        frozen = calls.put(of("agent", "freeze"), {"unfreezeTimeout": limit})
+        assert frozen.status == 200, frozen.body
+        eventually(frozen_now, within_s=30, what="the VMI says that it is frozen")
+        assert calls.put(of("agent", "unfreeze")).status == 200
+        eventually(lambda: not frozen_now(), within_s=30, what="the VMI says that it is not frozen any more")
     assert calls.put(of("agent", "freeze"), {}).status == 400
 
 

@@ -51,10 +51,10 @@ async def freeze(call: Call) -> web.Response:
     timeout, vmi = await call.body(FreezeTimeout), await call.vmi()
     checks.running(vmi)
     if timeout.unfreeze_timeout is None:
-        raise Problem(400, "unfreezeTimeout is required: nobody else would let the guest's filesystems go again")
+        raise Problem(400, "unfreezeTimeout is required; 0s means that nothing but unfreeze lets the filesystems go")
     wanted = math.ceil(seconds(timeout.unfreeze_timeout))
-    if not 0 < wanted <= MAX_FREEZE_S:
-        raise Problem(400, f"unfreezeTimeout must be more than nothing and at most {MAX_FREEZE_S} s")
+    if wanted > MAX_FREEZE_S:
+        raise Problem(400, f"unfreezeTimeout must be at most {MAX_FREEZE_S} s, or 0s for no limit")
     node = await call.nodes.of(vmi)
     await node.call("Freeze", node_pb2.FreezeRequest(vmi=vmi_ref(vmi), unfreeze_timeout_seconds=wanted))
     return web.Response()

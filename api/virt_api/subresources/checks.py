@@ -6,6 +6,10 @@ from virt_api.problems import Problem
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
 
+#: Texts that clients compare.
+NO_SERIAL_CONSOLE = "No serial consoles are present."
+DEAF_GUEST = "VMI neither have the agent connected nor the ACPI feature enabled"
+
 
 def has_condition(vmi: VirtualMachineInstance, type_: str) -> bool:
     return any(condition.type == type_ and condition.status == names.TRUE for condition in vmi.status.conditions)
@@ -19,7 +23,7 @@ def running(vmi: VirtualMachineInstance) -> None:
 def console(vmi: VirtualMachineInstance) -> None:
     """400 means `not yet`, and clients try again; 409 means `no more`."""
     if vmi.spec.domain.devices.autoattach_serial_console is False:
-        raise Problem(400, f"VMI {vmi.metadata.name} has no serial console: autoattachSerialConsole is false")
+        raise Problem(400, NO_SERIAL_CONSOLE)
     if vmi.status.phase in names.FINAL_PHASES:
         raise Problem(409, f"VMI {vmi.metadata.name} has ended: its phase is {vmi.status.phase}")
     started(vmi)
@@ -58,7 +62,7 @@ def soft_reboot(vmi: VirtualMachineInstance) -> None:
     features = vmi.spec.domain.features
     deaf = features is not None and features.acpi is not None and features.acpi.enabled is False
     if deaf and not has_condition(vmi, names.CONDITION_AGENT_CONNECTED):
-        raise Problem(409, f"VMI {vmi.metadata.name} can not be asked: it has neither a guest agent nor ACPI")
+        raise Problem(409, DEAF_GUEST)
 
 
 def pause(vmi: VirtualMachineInstance) -> None:

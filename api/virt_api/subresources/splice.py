@@ -6,6 +6,7 @@ Each direction holds one chunk at most: when one side does not read, the other i
 from __future__ import annotations
 
 import asyncio
+from enum import Enum
 from typing import Any, cast
 
 import grpc
@@ -27,7 +28,14 @@ _CLOSE_TIMEOUT_S = 5.0
 _CLOSE_REASON_LIMIT = 120
 
 
-async def splice(socket_: web.WebSocketResponse, call: Any, *, datagrams: bool = False) -> None:
+class End(Enum):
+    """How a stream ended. A displaced client's websocket is still open, for the caller to cut."""
+
+    CLOSED = "closed"
+    DISPLACED = "displaced"
+
+
+async def splice(socket_: web.WebSocketResponse, call: Any, *, datagrams: bool = False) -> End:
     """Copies both ways until one side ends, then ends the other."""
     tasks = [asyncio.create_task(_upwards(socket_, call, datagrams)), asyncio.create_task(_downwards(socket_, call))]
     try:
@@ -41,9 +49,10 @@ async def splice(socket_: web.WebSocketResponse, call: Any, *, datagrams: bool =
             log.error("a stream broke", error=repr(result))
     try:
         async with asyncio.timeout(_CLOSE_TIMEOUT_S):
-            await _close(socket_, call)
+            return await _close(socket_, call)
     except TimeoutError:
         log.info("the client did not take the end of its stream")
+    return End.CLOSED
 
 
 async def _upwards(socket_: web.WebSocketResponse, call: Any, datagrams: bool) -> None:
@@ -70,12 +79,16 @@ async def _downwards(socket_: web.WebSocketResponse, call: Any) -> None:
             await socket_.send_bytes(response.data)
 
 
-async def _close(socket_: web.WebSocketResponse, call: Any) -> None:
+async def _close(socket_: web.WebSocketResponse, call: Any) -> End:
     """Says why: 1000 at the end of the stream, 1011 with a sentence when the node failed."""
     if socket_.closed:
-        return
-    if not call.done() or await call.code() in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
+        return End.CLOSED
+    code = await call.code() if call.done() else grpc.StatusCode.OK
+    if code is grpc.StatusCode.ABORTED:
+        return End.DISPLACED
+    if code in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
         await socket_.close(code=WSCloseCode.OK)
-        return
+        return End.CLOSED
     reason = (await call.details() or "the node ended the stream").encode()[:_CLOSE_REASON_LIMIT]
     await socket_.close(code=WSCloseCode.INTERNAL_ERROR, message=reason)
+    return End.CLOSED

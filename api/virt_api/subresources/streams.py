@@ -21,7 +21,7 @@ from virt_api.problems import Problem, from_node
 from virt_api.subresources import checks
 from virt_api.subresources.actions import vmi_ref
 from virt_api.subresources.call import Call
-from virt_api.subresources.splice import CHUNK_BYTES, splice
+from virt_api.subresources.splice import CHUNK_BYTES, End, splice
 from virt_core.apis.names import SUBPROTOCOL_PLAIN
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
@@ -42,6 +42,8 @@ _FALSE = frozenset({"false", "0", "f", "False", "FALSE", "F"})
 _PROTOCOLS = {"tcp": node_pb2.STREAM_KIND_TCP, "udp": node_pb2.STREAM_KIND_UDP}
 #: A dead peer is noticed after a minute and a half; a terminal that is merely stopped (^S) is not dead.
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+#: What clients look for in the answer to an upgrade that a full machine refuses.
+BAD_HANDSHAKE = "websocket: bad handshake"
 
 #: So that a stop of virt-api can say goodbye to everybody.
 OPEN_SOCKETS: web.AppKey[WeakSet[web.WebSocketResponse]] = web.AppKey("open_sockets", WeakSet)
@@ -77,7 +79,10 @@ async def vnc(call: Call) -> web.StreamResponse:
 async def usbredir(call: Call) -> web.StreamResponse:
     vmi = await call.vmi()
     checks.usbredir(vmi)
-    return await _serve(call, vmi, Opening("usbredir", node_pb2.STREAM_KIND_USBREDIR))
+    try:
+        return await _serve(call, vmi, Opening("usbredir", node_pb2.STREAM_KIND_USBREDIR))
+    except Problem as problem:
+        raise Problem(problem.code, f"{problem.message} ({BAD_HANDSHAKE})") from problem
 
 
 async def vsock(call: Call) -> web.StreamResponse:
@@ -140,7 +145,10 @@ async def _serve(call: Call, vmi: VirtualMachineInstance, opening: Opening) -> w
         await socket_.prepare(request)
         request.app[OPEN_SOCKETS].add(socket_)
         _keep_alive(request)
-        await splice(socket_, stream, datagrams=opening.kind == node_pb2.STREAM_KIND_UDP)
+        end = await splice(socket_, stream, datagrams=opening.kind == node_pb2.STREAM_KIND_UDP)
+        if end is End.DISPLACED and request.transport is not None:
+            # No close frame: the clients of a console take the bare end of the connection for just this.
+            request.transport.close()
     finally:
         STREAMS.inc(name, by=-1)
         stream.cancel()

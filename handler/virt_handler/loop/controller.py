@@ -213,9 +213,17 @@ class HandlerController:
         if first and vmi is not None and session.role is Role.ACTIVE:
             message = "the guest was asked to shut down"
             self._p.recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_SHUTTING_DOWN, message)
+            if vmi.metadata.deletion_timestamp is not None:
+                message = "the VMI is being deleted, so its guest was told to shut down"
+                self._p.recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_DELETED, message)
 
-    def _kill(self, session: Session, _vmi: VirtualMachineInstance | None) -> None:
-        session.kill_sent()
+    def _kill(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
+        asked = session.view().stop_sent is not None
+        if session.kill_sent() and vmi is not None and session.role is Role.ACTIVE:
+            message = "the guest was ended without being asked: its grace period is 0, or its VMI has failed"
+            if asked:
+                message = "the guest did not shut down within its grace period, so it was ended"
+            self._p.recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_DELETED, message)
         if session.launcher is not None:
             log.info("ending the machine without asking the guest", vmi=session.key)
             session.launcher.kill()

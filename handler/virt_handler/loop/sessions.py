@@ -202,10 +202,13 @@ class Session:
             self._stop_started = self._stop_started or self._stop_sent
             return first
 
-    def kill_sent(self) -> None:
+    def kill_sent(self) -> bool:
+        """True for the first time."""
         with self.lock:
+            first = self._kill_sent is None
             self._kill_sent = self._clock.now()
             self._stop_started = self._stop_started or self._kill_sent
+            return first
 
     def delete_sent(self) -> None:
         with self.lock:

@@ -32,39 +32,46 @@ class Controls:
         self._hypervisor, self._modifying, self._require = hypervisor, modifying, require
         self._lock = threading.Lock()
         self._thaw_timer: threading.Timer | None = None
+        self._frozen = False
         #: Called when the filesystems were let go without a command, so that virt-handler hears of it.
         self.on_late_thaw: Callable[[], None] = lambda: None
 
     @property
     def frozen(self) -> bool:
         """Whether the guest's filesystems stand still, as far as we did it."""
-        return self._thaw_timer is not None
+        return self._frozen
 
     def soft_reboot(self) -> None:
         with self._modifying():
             if self._require().state is State.PAUSED:
-                raise WrongStateError("the machine is paused: a guest that stands still can not reboot")
+                raise WrongStateError("the machine is paused: a guest that stands still cannot reboot")
             self._hypervisor.reboot()
 
     def reset(self) -> None:
         with self._modifying():
             self._require()
             self._hypervisor.reset()
-            self._cancel_timer()  # The guest that comes up is not frozen.
+            self._cancel_timer()
+            self._frozen = False  # The guest that comes up is not frozen.
 
     def freeze(self, timeout_s: int) -> None:
-        if not 0 < timeout_s <= MAX_FREEZE_S:
-            raise InvalidVMIError("unfreezeTimeout", f"{timeout_s} is not between 1 and {MAX_FREEZE_S} seconds")
+        """0: until somebody unfreezes."""
+        if not 0 <= timeout_s <= MAX_FREEZE_S:
+            raise InvalidVMIError("unfreezeTimeout", f"{timeout_s} is not between 0 and {MAX_FREEZE_S} seconds")
         with self._modifying():
             self._require()
             self._hypervisor.freeze()
-            self._thaw_after(timeout_s)
+            self._cancel_timer()
+            self._frozen = True
+            if timeout_s:
+                self._thaw_after(timeout_s)
 
     def unfreeze(self) -> None:
         with self._modifying():
             self._require()
             self._hypervisor.thaw()
             self._cancel_timer()
+            self._frozen = False
 
     def screenshot(self) -> bytes:
         """PNG. Changes nothing, so it waits for no other command."""
@@ -82,7 +89,6 @@ class Controls:
         return self._hypervisor.agent_filesystems()
 
     def _thaw_after(self, seconds: int) -> None:
-        self._cancel_timer()
         with self._lock:
             self._thaw_timer = threading.Timer(seconds, self._thaw_late)
             self._thaw_timer.daemon = True
@@ -100,5 +106,5 @@ class Controls:
         try:
             self.unfreeze()
         except LauncherError as error:
-            log.error("the guest's filesystems can not be let go", error=str(error))
+            log.error("the guest's filesystems cannot be let go", error=str(error))
         self.on_late_thaw()

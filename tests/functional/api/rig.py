@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import grpc
 from aiohttp import web
 from framework.certs import CertAuthority
 
@@ -35,7 +36,7 @@ from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface, Vir
 from virt_core.kube.errors import ApiError, Conflict, Invalid, NotFound
 from virt_core.kube.patch import Patch
 from virt_core.rpc.server import serve_tcp
-from virt_core.rpc.status import failed_precondition
+from virt_core.rpc.status import RpcFailure, failed_precondition
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_core.runtime.clock import FakeClock
 from virt_protos.launcher.v1 import launcher_pb2
@@ -138,7 +139,8 @@ def patched(document: Any, operations: list[dict[str, Any]]) -> Any:
 
 
 class FakeNode(node_pb2_grpc.NodeServicer):
-    """Echoes streams; notes commands. `greeting` is sent first; `fail` makes a stream end with an error."""
+    """Echoes streams; notes commands. `greeting` is sent first; `fail` makes a stream end with an error, `displaced`
+    with another client's coming. `full`: there is no place for one more stream."""
 
     def __init__(self) -> None:
         self.commands: list[tuple[str, str]] = []
@@ -146,6 +148,7 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.greeting = b""
         self.fail = ""
         self.refuse = ""
+        self.full = False
         self.agent = False
         self.mute = False
 
@@ -221,12 +224,16 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.openings.append(opening.open)
         if self.refuse:
             raise failed_precondition(self.refuse)
+        if self.full:
+            raise RpcFailure(grpc.StatusCode.RESOURCE_EXHAUSTED, "all 4 places are taken")
         yield node_pb2.StreamResponse(opened=node_pb2.StreamOpened())
         if self.greeting:
             yield node_pb2.StreamResponse(data=self.greeting)
         for request in requests:
             if request.data == b"bye":
                 return
+            if request.data == b"displaced":
+                raise RpcFailure(grpc.StatusCode.ABORTED, "another client has taken over")
             if request.data == b"fail":
                 raise failed_precondition("the device broke")
             yield node_pb2.StreamResponse(data=request.data)

@@ -203,8 +203,9 @@ def test_commands_reach_the_node(rig: Rig) -> None:
     for sub in ("softreboot", "reset", "unfreeze"):
         assert put(rig, sub, vmi=True)[0] == 200
     assert put(rig, "freeze", {"unfreezeTimeout": "1m30.5s"}, vmi=True)[0] == 200
-    assert [name for name, _ in rig.node.commands] == ["softreboot", "reset", "unfreeze", "freeze 91"]
-    for bad in ("", "5", "-5s", "2h", "0s", "5 s", "five"):
+    assert put(rig, "freeze", {"unfreezeTimeout": "0s"}, vmi=True)[0] == 200, "no limit"
+    assert [name for name, _ in rig.node.commands] == ["softreboot", "reset", "unfreeze", "freeze 91", "freeze 0"]
+    for bad in ("", "5", "-5s", "2h", "5 s", "five"):
         assert put(rig, "freeze", {"unfreezeTimeout": bad}, vmi=True)[0] == 400, bad
 
 
@@ -214,7 +215,9 @@ def test_soft_reboot_needs_somebody_who_hears(rig: Rig) -> None:
     deaf = make_vmi()
     deaf.spec.domain.features = Features(acpi=FeatureState(enabled=False))
     rig.client.vmis["vm1"] = deaf
-    assert put(rig, "softreboot", vmi=True)[0] == 409
+    code, answer = put(rig, "softreboot", vmi=True)
+    assert code == 409
+    assert "VMI neither have the agent connected nor the ACPI feature enabled" in answer["message"]
     rig.client.vmis["vm1"] = make_vmi(phase="Scheduled")
     assert put(rig, "reset", vmi=True)[0] == 400
 

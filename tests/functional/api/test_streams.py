@@ -9,6 +9,8 @@ import aiohttp
 import pytest
 from functional.api.rig import TOKEN, Rig, make_vmi
 
+from virt_core.apis.devices import ClientPassthroughDevices
+
 HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 PLAIN = "plain.kubevirt.io"
 
@@ -84,6 +86,45 @@ def test_a_failure_of_the_node_is_said_in_the_close_frame(rig: Rig) -> None:
         assert (message.data, message.extra) == (1011, "the device broke")
 
     connect(rig, rig.sub("console"), talk)
+
+
+def test_a_displaced_client_sees_the_bare_end_of_its_connection(rig: Rig) -> None:
+    """What was read before arrives; then no close frame, which clients would take for the guest's end or a failure."""
+
+    async def talk(socket: aiohttp.ClientWebSocketResponse) -> None:
+        await socket.send_bytes(b"mine")
+        assert await socket.receive_bytes() == b"mine"
+        await socket.send_bytes(b"displaced")
+        assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSED
+        assert socket.close_code == aiohttp.WSCloseCode.ABNORMAL_CLOSURE
+
+    connect(rig, rig.sub("console"), talk)
+
+
+def answer_to_upgrade(rig: Rig, url: str) -> tuple[int, str]:
+    """Status and message, where no websocket comes about."""
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+
+    async def run() -> tuple[int, str]:
+        headers = HEADERS | upgrade | {"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(url, headers=headers, ssl=rig.tls()) as response,
+        ):
+            return response.status, (await response.json())["message"]
+
+    return asyncio.run(run())
+
+
+def test_one_usb_client_too_many_fails_the_handshake(rig: Rig) -> None:
+    rig.client.vmis["vm1"].spec.domain.devices.client_passthrough = ClientPassthroughDevices()
+    rig.node.full = True
+    assert answer_to_upgrade(rig, rig.sub("usbredir")) == (503, "all 4 places are taken (websocket: bad handshake)")
+
+
+def test_a_machine_without_a_serial_console_says_so_in_the_words_that_clients_know(rig: Rig) -> None:
+    rig.client.vmis["vm1"].spec.domain.devices.autoattach_serial_console = False
+    assert answer_to_upgrade(rig, rig.sub("console")) == (400, "No serial consoles are present.")
 
 
 @pytest.mark.parametrize(("vmi", "code"), [("absent", 404), ("scheduled", 400), ("failed", 409), ("noserial", 400)])

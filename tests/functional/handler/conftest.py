@@ -92,6 +92,11 @@ class Node:
         found: dict[str, Any] = conditions.get(type, {})
         return found
 
+    def events(self, *reasons: str) -> list[tuple[str, str]]:
+        """Reason and type of each Event with one of these reasons, in order; one that came twice is there twice."""
+        found = [o for o in list(self.kube.objects.values()) if o.get("kind") == "Event" and o["reason"] in reasons]
+        return [(event["reason"], event["type"]) for event in found for _ in range(event.get("count", 1))]
+
     def vmi_writes(self) -> int:
         return len([1 for method, path in self.kube.methods("PATCH", "PUT") if path == VMI])
 

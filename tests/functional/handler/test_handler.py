@@ -124,6 +124,9 @@ def test_delete_shuts_down_reports_and_forgets(node: Node, launcher: FakeLaunche
         node.delete_vmi()
         node.phase("Succeeded")
         eventually(lambda: launcher.calls[-2:] == ["Shutdown", "Delete"])
+        eventually(
+            lambda: node.events("ShuttingDown", "Deleted") == [("ShuttingDown", "Normal"), ("Deleted", "Normal")]
+        )
     assert node.ghosts() == [f"{POD_UID}.json"], "the launcher has not ended yet"
 
 
@@ -136,6 +139,8 @@ def test_guest_that_does_not_listen_is_killed_after_its_grace(node: Node, launch
         node.delete_vmi()
         assert node.phase("Failed")["reason"] == "GuestKilled"
         assert "Kill" in launcher.calls
+        # One when it was asked, one when it was ended.
+        eventually(lambda: node.events("Deleted") == [("Deleted", "Normal")] * 2)
 
 
 def test_new_handler_takes_over_without_touching_anything(node: Node, launcher: FakeLauncher) -> None:

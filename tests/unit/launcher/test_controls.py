@@ -89,10 +89,23 @@ def test_unfreeze_stops_the_timer_and_a_second_freeze_renews_it(parts: Parts) ->
     assert second.finished.is_set()
 
 
-@pytest.mark.parametrize("seconds", [0, MAX_FREEZE_S + 1])
-def test_freeze_needs_an_end(parts: Parts, seconds: int) -> None:
+def test_freeze_without_a_limit_lasts_until_it_is_undone(parts: Parts) -> None:
+    parts.hypervisor.report = AgentReport()
+    controls = parts.manager.controls
+    controls.freeze(100)
+    limited = controls._thaw_timer
+    controls.freeze(0)
+    assert limited is not None
+    assert limited.finished.is_set(), "the last word counts"
+    assert controls._thaw_timer is None
+    assert parts.manager.view().filesystems_frozen
+    controls.unfreeze()
+    assert not parts.manager.view().filesystems_frozen
+
+
+def test_freeze_is_not_for_longer_than_an_hour(parts: Parts) -> None:
     with pytest.raises(InvalidVMIError):
-        parts.manager.controls.freeze(seconds)
+        parts.manager.controls.freeze(MAX_FREEZE_S + 1)
 
 
 def test_freeze_without_an_agent_starts_no_timer(parts: Parts) -> None:

@@ -196,7 +196,8 @@ def test_controls_over_the_socket(stub: LauncherStub, parts: Parts) -> None:
     assert stub.Screenshot(pb.ScreenshotRequest()).image.startswith(b"\x89PNG")
     freeze = pb.FreezeRequest(unfreeze_timeout_seconds=60)
     assert failure(lambda: stub.Freeze(freeze))[0] is grpc.StatusCode.FAILED_PRECONDITION
-    assert failure(lambda: stub.Freeze(pb.FreezeRequest()))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    too_long = pb.FreezeRequest(unfreeze_timeout_seconds=100_000)
+    assert failure(lambda: stub.Freeze(too_long))[0] is grpc.StatusCode.INVALID_ARGUMENT
     parts.hypervisor.report = AgentReport()
     parts.hypervisor.users = (AgentUser("root", login_time=1.5),)
     parts.hypervisor.filesystems = (AgentFilesystem("vda1", "/"),)

@@ -859,7 +859,7 @@ class FreezeRequest(_message.Message):
 
     UNFREEZE_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     unfreeze_timeout_seconds: _builtins.int
-    """At least 1."""
+    """0: until Unfreeze."""
     def __init__(
         self,
         *,

@@ -211,6 +211,7 @@ class FreezeRequest(_message.Message):
     VMI_FIELD_NUMBER: _builtins.int
     UNFREEZE_TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
     unfreeze_timeout_seconds: _builtins.int
+    """0: until Unfreeze."""
     @_builtins.property
     def vmi(self) -> Global___VMIRef: ...
     def __init__(
