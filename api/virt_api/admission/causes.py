@@ -18,13 +18,19 @@ class Cause(NamedTuple):
     type: str
     message: str
 
+    @property
+    def sentence(self) -> str:
+        """With the field in front, unless the message itself begins with it or with what it is a part of."""
+        begins = self.message.partition(" ")[0]
+        return self.message if begins and f"{self.field}.".startswith(f"{begins}.") else f"{self.field}: {self.message}"
+
 
 class Refused(Exception):
     """The object breaks a rule; every cause that was found."""
 
     def __init__(self, causes: Iterable[Cause]) -> None:
         self.causes = list(dict.fromkeys(causes))
-        super().__init__(", ".join(f"{cause.field}: {cause.message}" for cause in self.causes))
+        super().__init__(", ".join(cause.sentence for cause in self.causes))
 
 
 def invalid(field: str, message: str) -> Cause:

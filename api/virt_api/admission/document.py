@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Iterator
 from functools import cache
+from operator import is_
 from typing import Any, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -64,6 +65,25 @@ def _walk(node: Any, shape: Shape, path: str, causes: list[Cause]) -> Any:
     if shape.kind == "dict" and isinstance(node, dict) and shape.item:
         return {key: _walk(item, shape.item, f"{path}.{key}", causes) for key, item in node.items()}
     return node
+
+
+def without_fractions(data: Any, cls: type[Any]) -> Any:
+    """The document with quantities such as 2.2 as text: the schema takes whole numbers and texts only. The rest stays
+    as it was written, and is the very same object where nothing changed."""
+    return _as_text(data, _shape_of(cast(Hashable, cls)))
+
+
+def _as_text(node: Any, shape: Shape) -> Any:
+    if shape.kind == "quantity":
+        return canonical(node) if isinstance(node, float) else node
+    if isinstance(node, list) and shape.item:
+        items = [_as_text(item, shape.item) for item in node]
+        return node if all(map(is_, items, node)) else items
+    if not isinstance(node, dict):
+        return node
+    inner = {key: shape.fields.get(key, shape.item) for key in node}
+    found = {key: _as_text(value, at) if (at := inner[key]) else value for key, value in node.items()}
+    return node if all(map(is_, found.values(), node.values())) else found
 
 
 def _struct(node: dict[str, Any], shape: Shape, path: str, causes: list[Cause]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def _request(body: bytes) -> AdmissionRequest:
 
 def refusal(request: AdmissionRequest, causes: list[Cause]) -> Status:
     """422 with the causes; the message carries them too, for clients that show nothing else."""
-    message = ", ".join(f"{cause.field}: {cause.message}" for cause in causes[:MAX_CAUSES])
+    message = ", ".join(cause.sentence for cause in causes[:MAX_CAUSES])
     if len(causes) > MAX_CAUSES:
         message += f", and {len(causes) - MAX_CAUSES} more validation errors"
     details = StatusDetails(

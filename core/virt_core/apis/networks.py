@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from msgspec import field
 
 from virt_core.apis.base import Struct
+
+_LEADING_ZEROS = re.compile(r"\b0+(?=[0-9])", re.ASCII)
+
+
+def decimal_octets(text: str) -> str:
+    """An IPv4 address or range whose octets have leading zeros, read as people mean it: 10.010.0.0 is 10.10.0.0."""
+    return text if ":" in text else _LEADING_ZEROS.sub("", text)
 
 
 class PodNetwork(Struct):

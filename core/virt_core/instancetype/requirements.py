@@ -22,6 +22,9 @@ from virt_core.instancetype.topology import (
     spread_options,
 )
 
+#: Clients compare this, and the words of `_insufficient`.
+UNMET = "failure checking preference requirements"
+_BY_TYPE, _BY_VM = "instance type", "VirtualMachine"
 _INSTANCETYPE = "spec.instancetype"
 _SPEC = "spec.template.spec"
 _CPU = f"{_SPEC}.domain.cpu"
@@ -48,7 +51,11 @@ def unmet_requirements(
 
 
 def _unmet(field: str, message: str) -> Conflict:
-    return Conflict(field, message, unmet=True)
+    return Conflict(field, f"{UNMET}: {message}", unmet=True)
+
+
+def _insufficient(what: str, have: object, by: str, needed: object) -> str:
+    return f"insufficient {what} resources of {have} provided by {by}, preference requires {needed}"
 
 
 def _cpu(
@@ -59,16 +66,16 @@ def _cpu(
 ) -> Iterator[Conflict]:
     if instancetype is not None:
         if instancetype.cpu.guest < needed:
-            have = instancetype.cpu.guest
-            yield _unmet(_INSTANCETYPE, f"the preference needs {needed} vCPUs, the instance type has {have}")
+            words = _insufficient("CPU", f"{instancetype.cpu.guest} vCPU", _BY_TYPE, f"{needed} vCPU")
+            yield _unmet(_INSTANCETYPE, words)
         return
     if spec.domain.cpu is None:
-        yield _unmet(_CPU, f"the preference needs {needed} vCPUs, the VM names none")
+        yield _unmet(_CPU, _insufficient("CPU", "0 vCPU", _BY_VM, f"{needed} vCPU"))
         return
     parts = _parts(preference)
     have = prod(_part(spec.domain.cpu, name) for name in parts)
     if have < needed:
-        words = f"the preference needs {needed} vCPUs as {' and '.join(parts)}, the VM has {have}"
+        words = _insufficient("CPU", f"{have} vCPU", _BY_VM, f"{needed} vCPU as {' and '.join(parts)}")
         yield from (_unmet(f"{_CPU}.{name}", words) for name in parts)
 
 
@@ -90,9 +97,9 @@ def _memory(
 ) -> Iterator[Conflict]:
     if instancetype is not None:
         if parse_quantity(instancetype.memory.guest) < parse_quantity(needed):
-            have = instancetype.memory.guest
-            yield _unmet(_INSTANCETYPE, f"the preference needs {needed} of memory, the instance type has {have}")
+            words = _insufficient("Memory", instancetype.memory.guest, _BY_TYPE, needed)
+            yield _unmet(_INSTANCETYPE, words)
         return
     guest = spec.domain.memory.guest if spec.domain.memory is not None else None
     if guest is not None and parse_quantity(guest) < parse_quantity(needed):
-        yield _unmet(f"{_SPEC}.domain.memory", f"the preference needs {needed} of memory, the VM has {guest}")
+        yield _unmet(f"{_SPEC}.domain.memory", _insufficient("Memory", guest, _BY_VM, needed))

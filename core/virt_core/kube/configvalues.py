@@ -91,7 +91,6 @@ class ClusterConfig:
     max_cpu_sockets: int | None = None
     max_guest: str | int | float | None = None
     max_vcpus: int = 512
-    max_guest_vcpus: int = 4096
     even_parity: str | None = None  #: The KubeVirt object's annotation: emulator threads fill up to an even count.
     auto_cpu_limit_selector: LabelSelector | None = None  #: Namespaces whose machines get a CPU limit by themselves.
     live_update: bool = True  #: vmRolloutStrategy LiveUpdate; else changes wait for a restart.

@@ -26,6 +26,7 @@ from virt_core.apis.netplan import (
     NetPort,
     NetReport,
 )
+from virt_core.apis.networks import decimal_octets
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock, parse_rfc3339, rfc3339_micro
 from virt_core.runtime.logs import get_logger
@@ -90,7 +91,7 @@ def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) 
         binding=BINDING_MASQUERADE if nic.masquerade is not None else BINDING_BRIDGE,
         mac=nic.mac_address,
         ports=[NetPort(port=port.port, protocol=port.protocol or "TCP", name=port.name) for port in nic.ports],
-        vm_network_cidr=network.pod.vm_network_cidr,
+        vm_network_cidr=decimal_octets(network.pod.vm_network_cidr),
         vm_ipv6_network_cidr=network.pod.vm_ipv6_network_cidr,
         queues=queues(vmi, nic),
         hostname=vmi.spec.hostname or vmi.metadata.name,
@@ -115,7 +116,7 @@ def _dhcp_options(options: DHCPOptions | None) -> NetDhcpOptions | None:
     return NetDhcpOptions(
         boot_file_name=options.boot_file_name,
         tftp_server_name=options.tftp_server_name,
-        ntp_servers=list(options.ntp_servers),
+        ntp_servers=[decimal_octets(server) for server in options.ntp_servers],
         private_options=[NetDhcpOption(option=o.option, value=o.value) for o in options.private_options],
     )
 

@@ -10,6 +10,7 @@ import ipaddress
 import re
 from dataclasses import dataclass
 
+from virt_core.apis.networks import decimal_octets
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
 from virt_handler.pods import isolation
@@ -69,7 +70,7 @@ def parse(text: str) -> Resolver:
 
 
 def _checked(resolver: Resolver) -> Resolver:
-    servers = dict.fromkeys(server for server in resolver.servers if _reachable(server))
+    servers = dict.fromkeys(server for server in map(decimal_octets, resolver.servers) if _reachable(server))
     searches = dict.fromkeys(search.rstrip(".") for search in resolver.searches)
     return Resolver(
         tuple(servers)[:MAX_SERVERS], tuple(search for search in searches if _DOMAIN.fullmatch(search))[:MAX_SEARCHES]

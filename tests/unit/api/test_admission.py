@@ -75,6 +75,52 @@ def test_a_mistake_is_refused_with_its_path(path: str, value: Any, field: str) -
     assert field in verdict.message
 
 
+KERNEL_BOOT = "spec.domain.firmware.kernelBoot.container"
+
+
+@pytest.mark.parametrize(
+    ("container", "message"),
+    [
+        ({"image": "", "kernelPath": "/k"}, f"{KERNEL_BOOT} must be defined with an image"),
+        (
+            {"image": "i"},
+            f"{KERNEL_BOOT} must be defined with at least one of the following: kernelPath, initrdPath",
+        ),
+    ],
+)
+def test_what_a_kernel_boot_lacks_is_said_in_the_words_that_clients_know(
+    container: dict[str, str], message: str
+) -> None:
+    """The API server puts `denied the request: ` in front of it."""
+    verdict = create(with_part("spec.domain.firmware", {"kernelBoot": {"container": container}}))
+    assert (verdict.code, verdict.message) == (422, message)
+
+
+@pytest.mark.parametrize("cpu", [{"requests": {"cpu": "1M", "memory": "1Ei"}}, {"cores": 1_000_000}])
+def test_more_cpus_than_any_node_has_are_for_the_scheduler_to_refuse(cpu: dict[str, Any]) -> None:
+    obj = vmi()
+    if "requests" in cpu:
+        obj["spec"]["domain"]["resources"] = cpu
+        del obj["spec"]["domain"]["memory"]
+    else:
+        obj["spec"]["domain"]["cpu"] = cpu
+    assert create(obj).code == 201
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec.networks", [{"name": "default", "pod": {"vmNetworkCIDR": "10.10.010.0/24"}}]),
+        ("spec.dnsConfig", {"nameservers": ["01.1.1.1"]}),
+    ],
+)
+def test_leading_zeros_of_an_address_are_taken_as_decimal(path: str, value: Any) -> None:
+    obj = with_part("spec.domain.devices.interfaces", [{"name": "default", "masquerade": {}}])
+    obj["spec"]["networks"] = [{"name": "default", "pod": {}}]
+    obj["spec"][path.removeprefix("spec.")] = value
+    assert create(obj).code == 201
+
+
 def test_all_mistakes_are_named_at_once() -> None:
     obj = vmi(hostname="UPPER", evictionStrategy="Never")
     obj["spec"]["domain"]["devices"]["disks"].append({"name": "ghost"})

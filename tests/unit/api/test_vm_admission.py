@@ -40,6 +40,15 @@ def test_only_what_must_stay_the_same_is_kept_in_the_vm() -> None:
     assert spec["volumes"] == vmi()["spec"]["volumes"]
 
 
+def test_bare_fractions_are_quantities() -> None:
+    """The API server checks the schema after the webhook, and that knows whole numbers and texts only."""
+    sizes = {"cpu": 2.2, "memory": 222222222.2}
+    admitted = create(with_domain(resources={"requests": sizes, "limits": {**sizes, "cpu": 3}})).admitted
+    resources = admitted["spec"]["template"]["spec"]["domain"]["resources"]
+    assert resources["requests"] == {"cpu": "2200m", "memory": "222222222200m"}
+    assert resources["limits"] == {"cpu": 3, "memory": "222222222200m"}
+
+
 def test_a_vm_is_made_with_its_finalizer() -> None:
     """It would cost each VM a write to get it later."""
     assert create(vm()).admitted["metadata"]["finalizers"] == [names.FINALIZER_VM_CONTROLLER]

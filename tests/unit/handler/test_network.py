@@ -38,13 +38,17 @@ def test_plan_follows_the_spec() -> None:
                         "masquerade": {},
                         "macAddress": "02:00:00:00:00:09",
                         "ports": [{"port": 80}],
-                        "dhcpOptions": {"bootFileName": "b", "privateOptions": [{"option": 240, "value": "v"}]},
+                        "dhcpOptions": {
+                            "bootFileName": "b",
+                            "ntpServers": ["0127.0.0.3"],
+                            "privateOptions": [{"option": 240, "value": "v"}],
+                        },
                     },
                     {"name": "gone", "bridge": {}, "state": "absent"},
                 ],
             },
         },
-        "networks": [{"name": "default", "pod": {"vmNetworkCIDR": "10.9.0.0/24"}}],
+        "networks": [{"name": "default", "pod": {"vmNetworkCIDR": "10.009.0.0/24"}}],
     }
     resolver = Resolver(("1.1.1.1",), ("example",))
     place: dict[str, Any] = {"pod_pid": 42, "netns_path": "/proc/self/fd/9", "state_dir": "/state"}
@@ -61,6 +65,7 @@ def test_plan_follows_the_spec() -> None:
     assert [(p.port, p.protocol) for p in nic.ports] == [(80, "TCP")]
     assert (nic.hostname, nic.dns_servers, nic.search_domains) == ("web", ["1.1.1.1"], ["example"])
     assert nic.dhcp_options is not None
+    assert nic.dhcp_options.ntp_servers == ["127.0.0.3"]
     assert nic.dhcp_options.private_options[0].option == 240
 
 

@@ -32,7 +32,7 @@ def test_the_spec_adds_to_them(pod_file: list[bytes]) -> None:
 
 
 def test_policy_none_takes_only_the_spec(pod_file: list[bytes]) -> None:
-    spec = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"]}}
+    spec = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["01.1.001.1"]}}
     assert resolver.of_vmi(vmi(spec=spec), POD_UID) == Resolver(("1.1.1.1",))
 
 

@@ -30,6 +30,7 @@ def test_the_instance_type_must_reach_it(vcpus: int, memory: str, fields: int) -
     found = unmet_requirements(spec(), size(vcpus, memory), needs(cpu={"guest": 4}, memory={"guest": "4Gi"}))
     assert [conflict.field for conflict in found] == ["spec.instancetype"] * fields
     assert all(conflict.unmet for conflict in found)
+    assert all(conflict.message.startswith("failure checking preference requirements: ") for conflict in found)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +63,10 @@ def test_memory_of_the_vm() -> None:
     wanted = needs(memory={"guest": "1Gi"})
     small = spec(domain={"devices": {}, "memory": {"guest": "512Mi"}})
     big = spec(domain={"devices": {}, "memory": {"guest": "1024Mi"}})
-    assert [c.field for c in unmet_requirements(small, None, wanted)] == ["spec.template.spec.domain.memory"]
+    (found,) = unmet_requirements(small, None, wanted)
+    assert found.field == "spec.template.spec.domain.memory"
+    told = "insufficient Memory resources of 512Mi provided by VirtualMachine, preference requires 1Gi"
+    assert found.message == f"failure checking preference requirements: {told}"
     assert unmet_requirements(big, None, wanted) == []
     assert unmet_requirements(spec(), None, wanted) == []
 

@@ -56,10 +56,12 @@ def kernel_boot(check: Check) -> Iterator[Cause]:
         if boot.kernel_args:
             yield invalid(f"{field}.kernelArgs", "kernel arguments need a container with a kernel")
         return
+    # Both sentences are compared by clients.
     if not container.image:
-        yield required(f"{field}.container.image", "say which image holds the kernel")
+        yield required(f"{field}.container.image", f"{field}.container must be defined with an image")
     if not container.kernel_path and not container.initrd_path:
-        yield required(f"{field}.container", "at least one of kernelPath and initrdPath is needed")
+        words = "must be defined with at least one of the following: kernelPath, initrdPath"
+        yield required(f"{field}.container", f"{field}.container {words}")
     for name, path in (("kernelPath", container.kernel_path), ("initrdPath", container.initrd_path)):
         if path:
             yield from image_path(f"{field}.container.{name}", path)

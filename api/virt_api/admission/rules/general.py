@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause, invalid, not_supported, one_of, required
 from virt_api.admission.rules.base import Check, is_dns_label, is_dns_subdomain
+from virt_core.apis.networks import decimal_octets
 from virt_core.apis.vmi import AccessCredential, Probe
 
 DNS_POLICIES = ("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
@@ -96,7 +97,7 @@ def dns_config(check: Check) -> Iterator[Cause]:
 
 def _is_ip(text: str) -> bool:
     try:
-        ipaddress.ip_address(text)
+        ipaddress.ip_address(decimal_octets(text))
     except ValueError:
         return False
     return True

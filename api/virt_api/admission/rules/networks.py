@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from virt_api.admission.causes import Cause, duplicate, invalid, not_found, not_supported, one_of, required
 from virt_api.admission.rules.base import PCI_ADDRESS, Check
 from virt_core.apis.devices import DHCPOptions, Interface, Port
-from virt_core.apis.networks import Network
+from virt_core.apis.networks import Network, decimal_octets
 
 MODELS = ("", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
 STATES = ("", "absent", "up", "down")
@@ -68,7 +68,7 @@ def pod_network_cidrs(check: Check) -> Iterator[Cause]:
 
 def _cidr(field: str, text: str, version: int) -> Iterator[Cause]:
     try:
-        network = ipaddress.ip_network(text, strict=False)
+        network = ipaddress.ip_network(decimal_octets(text), strict=False)
     except ValueError as error:
         yield invalid(field, str(error))
         return
@@ -176,7 +176,7 @@ def _mac(field: str, interface: Interface) -> Iterator[Cause]:
 def _dhcp(check: Check, field: str, options: DHCPOptions) -> Iterator[Cause]:
     for j, server in enumerate(options.ntp_servers):
         try:
-            ipaddress.IPv4Address(server)
+            ipaddress.IPv4Address(decimal_octets(server))
         except ValueError:
             yield invalid(f"{field}.ntpServers[{j}]", f"{server!r} is not an IPv4 address")
     numbers = [option.option for option in options.private_options]

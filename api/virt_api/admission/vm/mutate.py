@@ -8,6 +8,7 @@ from typing import Any
 
 from virt_api.admission.causes import Cause, Refused, invalid
 from virt_api.admission.cluster import Cluster
+from virt_api.admission.document import without_fractions
 from virt_api.admission.instancetypes import Instancetypes
 from virt_api.admission.objects import (
     document_of,
@@ -46,7 +47,7 @@ class VMMutator:
             raise Refused(causes)
         metadata = ObjectMeta(name=name_of(document), namespace=namespace_of(request, document))
         vm = VirtualMachine(metadata=metadata, spec=spec)
-        changed = dict(document["spec"])
+        changed = dict(without_fractions(document["spec"], VirtualMachineSpec))
         if _guesses(spec):
             vm = self._types.infer(vm)
             _take_matchers(changed, vm.spec)
