@@ -29,6 +29,7 @@ from virt_api.subresources.discovery import ROOT
 from virt_api.subresources.router import Router, known
 from virt_api.subresources.routes import ROUTES, listed
 from virt_core.apis import names
+from virt_core.kube.clusterconfig import CONFIG_VERSION
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.health import Check, run_checks
@@ -57,6 +58,7 @@ class Services:
     guestfs_image: str = ""
     live_config: Callable[[], ClusterConfig] | None = None
     config_ready: Callable[[], bool] = lambda: True
+    config_version: Callable[[], str] = lambda: "0"
     cluster: Cluster = field(default_factory=NoCluster)
     #: What else must be well before anybody is sent to us, e.g. certificates.
     checks: Mapping[str, Check] = field(default_factory=dict)
@@ -101,7 +103,7 @@ def webhooks(services: Services) -> dict[str, Admitter]:
 
 def public(services: Services) -> dict[str, Handler]:
     """What needs no identity: a probe learns whether we are well, nothing else."""
-    return {"/healthz": _healthy, "/livez": _healthy, "/readyz": partial(_ready, services)}
+    return {"/healthz": partial(_health, services), "/livez": _alive, "/readyz": partial(_ready, services)}
 
 
 def for_everybody_known(services: Services) -> dict[str, Handler]:
@@ -110,14 +112,14 @@ def for_everybody_known(services: Services) -> dict[str, Handler]:
         "/metrics": _metrics,
         "/apis": partial(_document, discovery.group_list_document()),
         ROOT: partial(_document, discovery.group_document()),
-        "/openapi/v2": partial(_document, discovery.openapi_v2_document()),
+        "/openapi/v2": partial(_document, discovery.openapi_v2_document(ROUTES)),
         "/openapi/v3": partial(_document, discovery.openapi_v3_document()),
     }
     for version in discovery.VERSIONS:
         routes[f"{ROOT}/{version}"] = partial(_document, discovery.resources_document(version, listed(ROUTES)))
         routes[f"{ROOT}/{version}/version"] = partial(_document, discovery.version_document())
         routes[f"{ROOT}/{version}/guestfs"] = partial(_document, discovery.guestfs_document(services.guestfs_image))
-        routes[f"{ROOT}/{version}/healthz"] = partial(_api_health, services.kube)
+        routes[f"{ROOT}/{version}/healthz"] = partial(_api_health, services)
     return routes
 
 
@@ -135,7 +137,11 @@ async def _review(admit: Admitter, path: str, request: web.Request) -> web.Respo
         raise Problem(400, str(error)) from error
 
 
-async def _healthy(_: web.Request) -> web.Response:
+async def _health(services: Services, _: web.Request) -> web.Response:
+    return _json({"status": "ok", CONFIG_VERSION: services.config_version()})
+
+
+async def _alive(_: web.Request) -> web.Response:
     return web.Response(text="ok\n")
 
 
@@ -152,12 +158,13 @@ async def _ready(services: Services, _: web.Request) -> web.Response:
     return web.Response(status=503 if failed else 200, text=text + "\n")
 
 
-async def _api_health(kube: Kube, _: web.Request) -> web.Response:
+async def _api_health(services: Services, _: web.Request) -> web.Response:
+    known = {CONFIG_VERSION: services.config_version()}
     try:
-        version = msgspec.json.decode(await kube.version())
+        version = msgspec.json.decode(await services.kube.version())
     except ApiError as error:
-        return _json({"apiserver": {"connectivity": "failed", "error": str(error)}}, 503)
-    return _json({"apiserver": {"connectivity": "ok", "version": version}})
+        return _json({"apiserver": {"connectivity": "failed", "error": str(error)}, **known}, 503)
+    return _json({"apiserver": {"connectivity": "ok", "version": version}, **known})
 
 
 async def _metrics(_: web.Request) -> web.Response:

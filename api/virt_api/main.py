@@ -163,6 +163,7 @@ def _builder(
             config=config.current(),
             live_config=config.current,
             config_ready=config.has_synced,
+            config_version=lambda: config.state().version,
             cluster=KubeCluster(client, presets),
             clock=clock,
             namespace=namespace,

@@ -53,6 +53,7 @@ class KubeVirtController:
             return None
         problem, reason = self._problem(seen)
         wanted = status_of(clone(seen).status, seen.metadata.generation, problem, reason, rfc3339(self._clock.now()))
+        wanted.default_architecture = self._state().config.default_architecture
         if wanted == seen.status:
             return None
         if problem and problem != _told(seen.status):

@@ -116,9 +116,14 @@ def main(
     health = HealthServer(
         health_listen,
         _checks(elector, leads, work, made),
-        pages={"/leader": lambda: json.dumps({"apiserver": {"leader": str(leads()).lower()}})},
+        pages={
+            "/leader": lambda: json.dumps({"apiserver": {"leader": str(leads()).lower()}}),
+            "/healthz": work.config.health,
+        },
     )
     supervisor.thread("health", health.run)
+    # Also on stand-by, so that every copy can tell which configuration it knows.
+    supervisor.thread("config", work.config.run)
     supervisor.thread("leader", elector.run if elector is not None else work.run)
     log.info("started", server=connection.server, leader_elect=leader_elect, launcher_image=launcher_image)
     supervisor.run_and_exit()

@@ -197,7 +197,6 @@ class Work:
             inner.thread(name, body)
         for number, informer in enumerate(self._informers):
             inner.thread(f"informer-{number}", informer.run)
-        inner.thread("config", self._config.run)
         inner.thread("types", self._types.run)
         inner.thread("events", self._recorder.run)
         for controller in self._controllers:

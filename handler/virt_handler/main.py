@@ -209,7 +209,7 @@ def _health(listen: str, handler: Handler, server: NodeServer) -> HealthServer:
         "vmis": lambda: handler.vmis.has_synced() or "waiting for the first list",
         "node service": server.ready,
     }
-    return HealthServer(listen, checks)
+    return HealthServer(listen, checks, pages={"/healthz": handler.config.health})
 
 
 def _supervise(

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, Protocol
 
 from virt_core import __version__
 from virt_core.apis.base import to_plain
 from virt_core.apis.meta import APIGroup, APIGroupList, APIResource, APIResourceList, GroupVersionForDiscovery
 from virt_core.apis.names import SUBRESOURCE_GROUP, VERSION, VERSION_OLD
+
+
+class Offered(Protocol):
+    """A call that is offered: its method, and its path after the version."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def template(self) -> str: ...
+
 
 VERSIONS = (VERSION, VERSION_OLD)
 ROOT = f"/apis/{SUBRESOURCE_GROUP}"
@@ -65,9 +78,25 @@ def guestfs_document(image: str) -> dict[str, str]:
     return {"registry": "", "tag": "", "digest": "", "imagePrefix": "", "gsImage": image}
 
 
-def openapi_v2_document() -> dict[str, Any]:
-    """Empty: these calls have no schema, but the aggregator asks for one."""
-    return {"swagger": "2.0", "info": {"title": SUBRESOURCE_GROUP, "version": __version__}, "paths": {}}
+def openapi_v2_document(calls: Iterable[Offered]) -> dict[str, Any]:
+    """The paths, which the API server shows among its own. What goes in and comes out has no schema."""
+    paths: dict[str, Any] = {}
+    for version in VERSIONS:
+        for call in calls:
+            path = f"{ROOT}/{version}{call.template}"
+            paths.setdefault(path, {})[call.method.lower()] = _operation(path, call.method)
+    return {"swagger": "2.0", "info": {"title": SUBRESOURCE_GROUP, "version": __version__}, "paths": paths}
+
+
+def _operation(path: str, method: str) -> dict[str, Any]:
+    words = re.findall(r"[A-Za-z0-9]+", path)
+    return {
+        "operationId": method.lower() + "".join(word.capitalize() for word in words),
+        "parameters": [
+            {"name": name, "in": "path", "required": True, "type": "string"} for name in re.findall(r"{(\w+)}", path)
+        ],
+        "responses": {"200": {"description": "OK"}, "401": {"description": "Unauthorized"}},
+    }
 
 
 def openapi_v3_document() -> dict[str, Any]:

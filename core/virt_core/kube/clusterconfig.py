@@ -11,6 +11,7 @@ built-in defaults hold, with emulation where there is no KVM.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from virt_core.kube.informer import Informer
 from virt_core.runtime.logs import LEVELS, get_logger, set_level
 
 __all__ = [
+    "CONFIG_VERSION",
     "EXPAND",
     "EXPAND_ALL",
     "REFERENCE",
@@ -53,6 +55,9 @@ __all__ = [
 
 log = get_logger(__name__)
 
+#: In the health pages of all components.
+CONFIG_VERSION = "config-resource-version"
+
 Listener = Callable[[ClusterConfig], object]
 
 
@@ -63,6 +68,7 @@ class ConfigState:
     config: ClusterConfig
     source: KubeVirt | None = None  #: The object as it is now, good or bad.
     problem: str = ""  #: Why its configuration does not hold.
+    version: str = "0"  #: The resourceVersion of the object whose configuration holds; 0: there is none.
 
 
 def chosen(objects: Iterable[KubeVirt]) -> KubeVirt | None:
@@ -78,9 +84,9 @@ def next_state(state: ConfigState, source: KubeVirt | None, base: ClusterConfig 
     parity = source.metadata.annotations.get(names.ANNOTATION_EVEN_PARITY)
     try:
         config = effective(to_plain(configuration) if configuration else None, base)
-        return ConfigState(replace(config, even_parity=parity), source)
+        return ConfigState(replace(config, even_parity=parity), source, version=source.metadata.resource_version)
     except InvalidConfigurationError as error:
-        return ConfigState(state.config, source, str(error))
+        return ConfigState(state.config, source, str(error), state.version)
 
 
 class ConfigWatcher:
@@ -99,6 +105,10 @@ class ConfigWatcher:
 
     def state(self) -> ConfigState:
         return self._state
+
+    def health(self) -> str:
+        """A page of health in JSON. Who has changed the configuration waits until every component shows its version."""
+        return json.dumps({"status": "ok", CONFIG_VERSION: self._state.version})
 
     @property
     def informer(self) -> Informer[KubeVirt]:

@@ -55,7 +55,7 @@ class Documents:
         if head in ("api", "apis"):
             return await self._discovery(request, parts)
         if head == "openapi":
-            return self._openapi_answer(request, parts[1:])
+            return await self._openapi_answer(request, parts[1:])
         if parts == ["version"]:
             return _json(version_info())
         if parts == ["metrics"]:
@@ -115,7 +115,7 @@ class Documents:
                 return groups.resource_list(catalog, group, version)
         return None
 
-    def _openapi_answer(self, request: web.Request, parts: list[str]) -> web.Response:
+    async def _openapi_answer(self, request: web.Request, parts: list[str]) -> web.Response:
         if parts == ["v3"]:
             # The real server lets the client guess, which ends in plain text.
             return _json(self._openapi.index(), "text/plain; charset=utf-8")
@@ -125,14 +125,14 @@ class Documents:
                 return web.Response(status=404)
             return web.Response(body=document, content_type="application/json")
         if parts == ["v2"]:
-            return self._swagger(request.headers.get("Accept", ""))
+            return await self._swagger(request.headers.get("Accept", ""))
         raise errors.path_not_found()
 
-    def _swagger(self, accept: str) -> web.Response:
+    async def _swagger(self, accept: str) -> web.Response:
         """Old clients fall back to this document in protobuf; an empty one tells them to leave checks to the server."""
         if "proto-openapi" in accept and "json" not in accept:
             return web.Response(body=EMPTY_SWAGGER, headers={"Content-Type": SWAGGER_PROTOBUF})
-        return _json(self._openapi.swagger())
+        return _json(self._openapi.swagger(await self._server.hooks.aggregator.swagger_paths()))
 
 
 def _json(body: Object, content_type: str = "application/json") -> web.Response:

@@ -119,6 +119,9 @@ class Aggregator(Protocol):
     async def discovery(self) -> list[Object]:
         """The APIGroupDiscovery entries (aggregated discovery v2) of the groups that other servers answer."""
 
+    async def swagger_paths(self) -> Object:
+        """The paths that other servers answer, in the words of OpenAPI v2."""
+
 
 class NodeProxy(Protocol):
     async def handle(self, request: web.Request, user: User, pod: Object, subresource: str) -> web.StreamResponse:
@@ -163,6 +166,9 @@ class NoAggregation:
 
     async def discovery(self) -> list[Object]:
         return []
+
+    async def swagger_paths(self) -> Object:
+        return {}
 
 
 class NoNodes:

@@ -45,6 +45,7 @@ def call(
 def test_health_needs_no_identity(rig: Rig) -> None:
     for path in ("/healthz", "/livez", "/readyz"):
         assert call(rig, "GET", rig.url + path)[0] == 200, path
+    assert call(rig, "GET", f"{rig.url}/healthz")[1]["config-resource-version"] == "0"
 
 
 def test_discovery_needs_an_identity_and_no_right(rig: Rig) -> None:
@@ -52,6 +53,11 @@ def test_discovery_needs_an_identity_and_no_right(rig: Rig) -> None:
     for path in ("/metrics", "/openapi/v2", "/openapi/v3"):
         assert call(rig, "GET", rig.url + path)[0] == 401, path
         assert call(rig, "GET", rig.url + path, headers=BEARER)[0] == 200, path
+    paths = call(rig, "GET", f"{rig.url}/openapi/v2", headers=BEARER)[1]["paths"]
+    console = paths["/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{name}/console"]
+    assert [parameter["name"] for parameter in console["get"]["parameters"]] == ["namespace", "name"]
+    names = [operation["operationId"] for methods in paths.values() for operation in methods.values()]
+    assert len(names) == len(set(names)), "the aggregator refuses a document with an operation twice"
     _, groups = call(rig, "GET", f"{rig.url}/apis", headers=BEARER)
     assert [group["name"] for group in groups["groups"]] == ["subresources.kubevirt.io"]
     for version in ("v1", "v1alpha3"):

@@ -12,7 +12,7 @@ from framework.waiting import eventually, running
 from virt_controller.kubevirt import KubeVirtController
 from virt_core import __version__
 from virt_core.apis.kubevirt import KubeVirt
-from virt_core.kube.clusterconfig import ConfigWatcher
+from virt_core.kube.clusterconfig import ConfigWatcher, host_architecture
 from virt_core.kube.controller import Controller
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.clock import SystemClock
@@ -74,9 +74,15 @@ def test_a_good_object_is_deployed(kube: FakeKube, events: Events) -> None:
     found = status(kube)
     assert found.observed_kube_virt_version == found.target_kube_virt_version == __version__
     assert found.observed_generation == 1
+    assert found.default_architecture == host_architecture()
     conditions = {condition.type: condition.status for condition in found.conditions}
     assert conditions == {"Created": "True", "Available": "True", "Progressing": "False", "Degraded": "False"}
     assert events.told == []
+
+
+def test_the_default_architecture_is_that_of_the_configuration(kube: FakeKube, events: Events) -> None:
+    write(kube, architectureConfiguration={"defaultArchitecture": "arm64"})
+    eventually(lambda: status(kube).default_architecture == "arm64")
 
 
 def test_a_bad_configuration_is_told_once_and_forgotten_when_it_is_good_again(kube: FakeKube, events: Events) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -54,6 +55,25 @@ def test_a_change_arrives_without_a_restart(kube: FakeKube) -> None:
         kube.remove(f"{COLLECTION}/kubevirt")
         eventually(lambda: watcher.current().use_emulation)
     assert seen == ["host-model", "Nehalem", "Penryn", "host-model"]
+
+
+def test_the_health_page_tells_the_version_of_what_holds(kube: FakeKube) -> None:
+    watcher = ConfigWatcher(kube.client(), "virtpod")
+
+    def told() -> str:
+        return str(json.loads(watcher.health())["config-resource-version"])
+
+    def stored() -> str:
+        return str(kube.objects[f"{COLLECTION}/kubevirt"]["metadata"]["resourceVersion"])
+
+    assert told() == "0"
+    write(kube, cpuModel="Nehalem")
+    with running(watcher.run):
+        eventually(lambda: told() == stored())
+        good = told()
+        write(kube, cpuModel="Penryn", imagePullPolicy="Sometimes")
+        eventually(lambda: watcher.state().problem)
+        assert told() == good != stored()
 
 
 def test_a_bad_configuration_leaves_the_last_good_one(kube: FakeKube) -> None:

@@ -56,6 +56,7 @@ def test_leads_works_and_leaves(tmp_path: Path, elect: bool) -> None:
             eventually(lambda: kube.objects[VMI]["status"]["phase"] == "Scheduling", within_s=20)
             eventually(lambda: ready(port))
             assert json.loads(page(port, "/leader")) == {"apiserver": {"leader": "true"}}
+            assert json.loads(page(port, "/healthz")) == {"status": "ok", "config-resource-version": "0"}
             assert 'virt_reconciles_total{controller="vmi",result="ok"}' in page(port, "/metrics")
             assert (LEASE in kube.objects) is elect
             process.send_signal(signal.SIGTERM)

@@ -65,11 +65,11 @@ class OpenApi:
             self._made[path] = msgspec.json.encode(_document(kinds))
         return self._made[path]
 
-    def swagger(self) -> Object:
-        """OpenAPI v2 holds the schemas only; clients of these years use v3."""
+    def swagger(self, paths: Object) -> Object:
+        """OpenAPI v2 holds the schemas, and of the paths only those of other servers: clients of these years use v3."""
         kinds = list(self._catalog)
         text = msgspec.json.encode(_schemas(kinds)).replace(REF.encode(), b"#/definitions/")
-        return {"swagger": "2.0", "info": _INFO, "paths": {}, "definitions": msgspec.json.decode(text)}
+        return {"swagger": "2.0", "info": _INFO, "paths": paths, "definitions": msgspec.json.decode(text)}
 
 
 def _path(group: str, version: str) -> str:

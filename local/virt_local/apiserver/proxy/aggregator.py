@@ -6,13 +6,16 @@ reached is checked all the time and stands in the APIService's `Available` condi
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from dataclasses import dataclass
 
 import aiohttp
+import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 
+from virt_core.runtime.logs import get_logger
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import Object, User
 from virt_local.apiserver.proxy.discovery import group_discovery
@@ -25,6 +28,9 @@ from virt_local.apiserver.security.objects import Kept, Source
 
 RESOURCE = "apiservices.apiregistration.k8s.io"
 _CONTEXT_LIMIT = 64
+_ASK_S = 5.0
+
+log = get_logger("virt-local.apiserver.aggregation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +92,31 @@ class Aggregator:
             if offer is not None:
                 groups.setdefault(service["spec"]["group"], {})[service["spec"]["version"]] = offer
         return [group_discovery(group, versions) for group, versions in groups.items()]
+
+    async def swagger_paths(self) -> Object:
+        """Each server that answers now is asked; of its paths those count that are given to it."""
+        paths: Object = {}
+        for service in self.remote():
+            if service["metadata"]["name"] in self.offers:
+                root = f"/apis/{service['spec']['group']}/{service['spec']['version']}/"
+                told = (await self._swagger_of(service)).get("paths") or {}
+                paths |= {path: entry for path, entry in told.items() if path.startswith(root)}
+        return paths
+
+    async def _swagger_of(self, service: Object) -> Object:
+        """Empty when it has none: not every server describes itself."""
+        endpoint, tls = self.reach(service)
+        url, name = f"{endpoint.base}/openapi/v2", endpoint.server_name
+        try:
+            async with (
+                asyncio.timeout(_ASK_S),
+                self.session.get(url, headers=self.question(), ssl=tls, server_hostname=name) as answer,
+            ):
+                found: Object = msgspec.json.decode(await answer.read(), type=dict) if answer.status == 200 else {}
+                return found
+        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.DecodeError) as error:
+            log.info("a server does not describe its paths", url=url, error=str(error))
+            return {}
 
     def remote(self) -> list[Object]:
         """The APIServices that name a Service: those without one are answered here."""

@@ -46,8 +46,13 @@ def backend() -> web.Application:
                 await ws.send_str(f"{ws.ws_protocol}:{message.data}")
         return ws
 
+    async def swagger(_: web.Request) -> web.Response:
+        paths = {f"/apis/{GROUP}/v1/things": {"get": {}}, "/api/v1/pods": {"get": {}}}
+        return web.json_response({"swagger": "2.0", "paths": paths})
+
     base = f"/apis/{GROUP}/v1"
     app.router.add_get(base, resources)
+    app.router.add_get("/openapi/v2", swagger)
     app.router.add_get(f"{base}/namespaces/default/things/a/whoami", whoami)
     app.router.add_get(f"{base}/namespaces/default/things/a/console", console)
     return app
@@ -137,6 +142,8 @@ def test_discovery_merges_and_an_absent_server_is_503(tmp_path: Path) -> None:
                 assert GROUP in [group["name"] for group in groups["groups"]]
                 _, listed, _ = await api.call("GET", f"/apis/{GROUP}/v1")
                 assert listed["resources"][0]["name"] == "things/console"
+                _, swagger, _ = await api.call("GET", "/openapi/v2")
+                assert list(swagger["paths"]) == [f"/apis/{GROUP}/v1/things"], "not those of others' groups"
             await api.call("DELETE", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/agg")
             gone = await within(5, lambda: available(api, "False"))
             assert gone["reason"] == "MissingEndpoints"
