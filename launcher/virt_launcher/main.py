@@ -14,6 +14,10 @@ from virt_launcher.settings import parse
 def main(argv: Sequence[str] | None = None) -> None:
     settings = parse(sys.argv[1:] if argv is None else argv)
     configure("virt-launcher", settings.log_level, light=True)
+    if settings.keep_after_failure:
+        from virt_launcher.process.keeper import keep
+
+        keep(settings.paths.command_socket)
     block_signals()
     leave_out_asyncio_grpc()
     from virt_core.runtime.supervisor import Supervisor

@@ -105,6 +105,8 @@ class Settings:
     grace_period_s: float = 45.0
     qemu_timeout_s: float = 240.0
     allow_emulation: bool = False
+    keep_after_failure: bool = False
+    fail_fast: bool = False
     log_level: str = "info"
     node_probe: Path | None = None
     paths: Paths = Paths()
@@ -139,6 +141,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         grace_period_s=args.grace_period_seconds,
         qemu_timeout_s=args.qemu_timeout,
         allow_emulation=args.allow_emulation,
+        keep_after_failure=args.keep_after_failure,
+        fail_fast=args.fail_fast,
         log_level=args.log_level,
         node_probe=Path(args.node_probe) if args.node_probe else None,
         paths=_paths(args),
@@ -182,6 +186,8 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add("log-level", "info", "debug, info, warning or error")
     add("node-probe", "", "instead of a VM: find out what QEMU can do here, write it into this directory, and end")
     emulation = environ.get(ENV_PREFIX + "ALLOW_EMULATION", "").lower() in ("1", "true", "yes")
-    text = f"run by software emulation where KVM can not be used [${ENV_PREFIX}ALLOW_EMULATION]"
+    text = f"run by software emulation where KVM cannot be used [${ENV_PREFIX}ALLOW_EMULATION]"
     parser.add_argument("--allow-emulation", action="store_true", default=emulation, help=text)
+    parser.add_argument("--keep-after-failure", action="store_true", help="stay after a failure, for who looks into it")
+    parser.add_argument("--fail-fast", action="store_true", help="fail at once, to try what happens then")
     return parser

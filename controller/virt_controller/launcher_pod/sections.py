@@ -124,8 +124,13 @@ def process(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     }
     if level := config.cluster.log_level("virtLauncher"):
         flags["--log-level"] = level
-    args = tuple(word for flag, value in flags.items() for word in (flag, value))
-    return Parts(args=args if config.kvm else (*args, "--allow-emulation"))
+    switches = {
+        "--allow-emulation": not config.kvm,
+        "--keep-after-failure": names.keeps_launcher(meta.annotations),
+        "--fail-fast": names.ANNOTATION_FAIL_FAST in meta.annotations,
+    }
+    args = (word for flag, value in flags.items() for word in (flag, value))
+    return Parts(args=(*args, *(switch for switch, on in switches.items() if on)))
 
 
 def environment(_vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:

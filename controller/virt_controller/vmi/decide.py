@@ -285,7 +285,7 @@ def _after_end(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, 
     if all(podroles.role_of(pod, vmi) is None for pod in pods):
         return Decision(vmi=_finalized(vmi, now, around))
     running = tuple(pod for pod in pods if not facts.is_finished(pod) and not facts.is_terminating(pod))
-    if not running:
+    if not running or names.keeps_launcher(vmi.metadata.annotations):
         return Decision()
     left_s = STUCK_AFTER_END_S - (now - _ended_at(vmi, now)).total_seconds()
     if left_s > 0:

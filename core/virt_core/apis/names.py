@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from hashlib import sha1
 
 # API groups and versions
@@ -90,6 +91,7 @@ ANNOTATION_DISABLE_PCI_HOLE64 = "kubevirt.io/disablePCIHole64"
 ANNOTATION_FREE_PAGE_REPORTING_DISABLED = "kubevirt.io/free-page-reporting-disabled"
 ANNOTATION_LIBVIRT_LOG_FILTERS = "kubevirt.io/libvirt-log-filters"
 ANNOTATION_KEEP_LAUNCHER = "kubevirt.io/keep-launcher-alive-after-failure"
+ANNOTATION_FAIL_FAST = "kubevirt.io/func-test-virt-launcher-fail-fast"
 ANNOTATION_POD_BRIDGE_MIGRATION = "kubevirt.io/allow-pod-bridge-network-live-migration"
 ANNOTATION_SKIP_NODE_LABELLER = "node-labeller.kubevirt.io/skip-node"
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -306,6 +308,11 @@ def tls_name_api(namespace: str = INSTALL_NAMESPACE) -> str:
 def tls_name_handler(namespace: str = INSTALL_NAMESPACE) -> str:
     """The role of virt-handler towards virt-api, whatever its address is."""
     return f"virt-handler.{namespace}.internal"
+
+
+def keeps_launcher(annotations: Mapping[str, str]) -> bool:
+    """Whether the launcher's container is to stay after a failure, for who wants to look into it."""
+    return annotations.get(ANNOTATION_KEEP_LAUNCHER) in ("", "true")
 
 
 def vmi_id(name: str) -> str:

@@ -46,6 +46,8 @@ class App:
     def _live(self) -> str:
         """Returns what went wrong; empty when the machine had a good end or none was asked for."""
         self._make_directories()
+        if self._settings.fail_fast:
+            return "the launcher was told to fail at once (--fail-fast)"
         daemon = Daemon(self._settings.paths, self._children)
         self._supervisor.on_stop(daemon.stop)
         daemon.start()
@@ -101,4 +103,4 @@ class App:
             for directory in wanted:
                 directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StartUpError(f"can not make {error.filename}: {error.strerror}") from error
+            raise StartUpError(f"cannot make {error.filename}: {error.strerror}") from error

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from framework.vmis import CREATED, NODE, POD_UID, ended_pod, handed_over, pod, running_pod, vmi
+from msgspec.structs import replace
 
 from virt_controller.vmi.decide import HANDLER_FIRST_S, REFUSAL_PAUSE_S, STUCK_AFTER_END_S, Decision, decide, scheduling
 from virt_core.apis import names
@@ -338,6 +339,8 @@ def test_launcher_that_does_not_end_with_its_vmi_is_deleted() -> None:
     assert decide(before, [running_pod()], NOW).recheck_s == STUCK_AFTER_END_S
     late = decide(before, [running_pod()], NOW + timedelta(seconds=STUCK_AFTER_END_S))
     assert [p.metadata.uid for p in late.delete_pods] == [POD_UID]
+    kept = replace(before, metadata=replace(before.metadata, annotations={names.ANNOTATION_KEEP_LAUNCHER: "true"}))
+    assert decide(kept, [running_pod()], NOW + timedelta(seconds=STUCK_AFTER_END_S)) == Decision()
 
 
 def test_final_without_pods_loses_its_finalizer() -> None:

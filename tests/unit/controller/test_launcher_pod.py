@@ -148,6 +148,20 @@ def test_grace_periods_nest() -> None:
     assert pod.spec.termination_grace_period_seconds == 50
 
 
+@pytest.mark.parametrize(
+    ("annotation", "value", "switch"),
+    [
+        (names.ANNOTATION_FAIL_FAST, "", "--fail-fast"),
+        (names.ANNOTATION_KEEP_LAUNCHER, "true", "--keep-after-failure"),
+        (names.ANNOTATION_KEEP_LAUNCHER, "", "--keep-after-failure"),
+        (names.ANNOTATION_KEEP_LAUNCHER, "false", ""),
+    ],
+)
+def test_annotations_for_who_looks_into_failures(annotation: str, value: str, switch: str) -> None:
+    args = render(vmi(metadata={"annotations": {annotation: value}}), KVM).spec.containers[0].args
+    assert [arg for arg in args if arg in ("--fail-fast", "--keep-after-failure")] == ([switch] if switch else [])
+
+
 def test_devices_are_asked_for_only_if_somebody_has_them() -> None:
     plain = render(vmi(), CONFIG).spec.containers[0]
     assert plain.resources is not None

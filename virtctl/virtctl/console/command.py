@@ -41,7 +41,7 @@ def command(settings: Settings, target: tuple[str, ...], minutes: float) -> None
     if ended is Ended.LOST:
         raise click.ClickException(
             f"the console of {wanted.name} closed: {stream.reason or 'the connection was lost'}; "
-            f"see `virtctl explain vmi {wanted.name}`"
+            f"somebody else may have opened it, or see `virtctl explain vmi {wanted.name}`"
         )
     if ended is Ended.CLOSED:
         click.echo(f"The console of {wanted.name} closed: the guest has ended, or somebody else took over.", err=True)
