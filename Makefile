@@ -41,9 +41,10 @@ bench: setup-dev guest ## time and memory of a VM against raw QEMU and raw libvi
 	$(PY) -m tests.bench
 
 .PHONY: generate
-generate: setup-dev ## regenerate what is generated: protobuf code, CRDs, the chart
+generate: setup-dev ## regenerate what is generated: protobuf code, CRDs, the list of what is supported, the chart
 	$(PY) hack/generate_protos.py
 	$(PY) hack/generate_crds.py
+	$(PY) hack/generate_supported.py
 	$(PY) hack/generate_chart.py
 
 .PHONY: guest

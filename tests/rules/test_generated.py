@@ -10,6 +10,7 @@ sys.path.insert(0, str(ROOT / "hack"))
 
 import generate_chart  # noqa: E402
 import generate_protos  # noqa: E402
+import generate_supported  # noqa: E402
 
 
 def test_protobuf_code_is_up_to_date(tmp_path: Path) -> None:
@@ -26,6 +27,12 @@ def test_the_chart_is_up_to_date() -> None:
     assert not stale, f"run `make generate`: {stale}"
     known = {path.stem for path in (generate_chart.CHART / "templates" / "crds").iterdir()}
     assert known == {Path(name).stem for name in generate_chart.render() if name.startswith("templates/crds/")}
+
+
+def test_what_follows_from_the_table_of_features_is_up_to_date() -> None:
+    """The page for users, and the paths that virt-launcher refuses."""
+    stale = [name for name, text in generate_supported.render().items() if _text(ROOT / name) != text]
+    assert not stale, f"run `make generate`: {stale}"
 
 
 def _text(path: Path) -> str:

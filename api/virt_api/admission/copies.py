@@ -20,7 +20,12 @@ from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec
 from virt_core.apis.clone import VirtualMachineCloneSpec
 from virt_core.apis.export import VirtualMachineExportSpec
 from virt_core.apis.names import GROUP
-from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineRestoreSpec, VirtualMachineSnapshotSpec
+from virt_core.apis.snapshot import (
+    VirtualMachineRestore,
+    VirtualMachineRestoreSpec,
+    VirtualMachineSnapshotContentSpec,
+    VirtualMachineSnapshotSpec,
+)
 
 VM = "VirtualMachine"
 SNAPSHOT_GROUP, BACKUP_GROUP = "snapshot.kubevirt.io", "backup.kubevirt.io"
@@ -44,6 +49,9 @@ class Copies:
         spec = read_member(document_of(request.object), VirtualMachineSnapshotSpec)
         self._gate(request, "Snapshot")
         _refuse(_frozen(request) or [*_vm_source("spec.source", spec.source), *_snapshot(spec)])
+
+    def content(self, request: AdmissionRequest) -> None:
+        read_member(document_of(request.object), VirtualMachineSnapshotContentSpec)
 
     def restore(self, request: AdmissionRequest) -> None:
         document = document_of(request.object)

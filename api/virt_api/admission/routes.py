@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from virt_api.admission import migration, sizes
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.copies import Copies, mutate_clone
+from virt_api.admission.door import known_fields, known_kind
 from virt_api.admission.eviction import EvictionAdmitter
 from virt_api.admission.instancetypes import Instancetypes
 from virt_api.admission.mutate import VMIMutator
@@ -20,6 +21,7 @@ from virt_api.admission.vm.mutate import VMMutator
 from virt_api.admission.vm.validate import VMValidator
 from virt_api.config import ClusterConfig
 from virt_core.apis import names
+from virt_core.apis.support.table import TODAY, Support
 from virt_core.runtime.clock import Clock
 
 
@@ -32,6 +34,7 @@ class Parts:
     cluster: Cluster
     types: Instancetypes
     namespace: str = names.INSTALL_NAMESPACE
+    support: Support = TODAY
 
     def user(self, account: str) -> str:
         return names.service_account_user(account, self.namespace)
@@ -43,7 +46,9 @@ class Parts:
 
 def webhooks(parts: Parts) -> dict[str, Admitter]:
     """Path → admitter."""
-    return {**_machines(parts), **_sets(parts), **_others(parts)}
+    found: dict[str, Admitter] = {**_machines(parts), **_sets(parts), **_others(parts)}
+    found |= {path: known_fields(parts.support, found[path]) for path in OF_MACHINES}
+    return {path: known_kind(parts.support, admit) for path, admit in found.items()}
 
 
 def _machines(parts: Parts) -> dict[str, Admitter]:
@@ -53,7 +58,7 @@ def _machines(parts: Parts) -> dict[str, Admitter]:
         "/virtualmachineinstances-validate-create": VMICreateValidator(config, trusted),
         "/virtualmachineinstances-validate-update": VMIUpdateValidator(config, trusted, parts.user(names.SA_HANDLER)),
         "/virtualmachines-mutate": VMMutator(config, parts.types, cluster),
-        "/virtualmachines-validate": VMValidator(config, parts.types, cluster, trusted),
+        "/virtualmachines-validate": VMValidator(config, parts.types, cluster, trusted, parts.support),
         "/migration-mutate-create": migration.mutate_migration,
         "/migration-validate-create": migration.MigrationCreateValidator(
             config, cluster, parts.user(names.SA_CONTROLLER)
@@ -86,6 +91,7 @@ def _others(parts: Parts) -> dict[str, Admitter]:
         "/vm-clone-mutate-create": mutate_clone,
         "/vm-clone-validate-create": copies.clone,
         "/virtualmachinesnapshots-validate": copies.snapshot,
+        "/virtualmachinesnapshotcontents-validate": copies.content,
         "/virtualmachinerestores-validate": copies.restore,
         "/virtualmachineexports-validate": copies.export,
         "/virtualmachinebackups-validate": copies.backup,
@@ -93,6 +99,13 @@ def _others(parts: Parts) -> dict[str, Admitter]:
     }
 
 
+#: These see the spec of a machine, or a template of one, as it will be stored.
+OF_MACHINES = (
+    "/virtualmachineinstances-validate-create",
+    "/virtualmachines-validate",
+    "/virtualmachinereplicaset-validate",
+    "/virtualmachinepool-validate",
+)
 #: These ask the cluster, so they must not run in the event loop. The first one only while its cache is not filled.
 ASKING = frozenset(
     {

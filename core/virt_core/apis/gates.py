@@ -2,6 +2,7 @@
 
 A gate that is GA is always on and one that is Discontinued never. Between them the cluster's configuration decides:
 what it enables is on, what it disables is off, and where it says nothing Beta is on, Alpha and Deprecated are off.
+A gate behind which nothing is built (`virt_core.apis.support`) is off whatever its state.
 """
 
 from __future__ import annotations
@@ -9,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from virt_core.apis.support.table import TODAY
+
 ALPHA = "Alpha"
 BETA = "Beta"
 GA = "GA"
 DEPRECATED = "Deprecated"
 DISCONTINUED = "Discontinued"
+NOT_BUILT = "NotBuilt"
 
 _BY_STATE: dict[str, str] = {
     BETA: """ImageVolume Snapshot WorkloadEncryptionSEV KubevirtSeccompProfile NodeRestriction GPUsWithDRA
@@ -41,9 +45,16 @@ GATES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def is_enabled(gate: str, enabled: Iterable[str] = (), disabled: Iterable[str] = ()) -> bool:
+def is_enabled(
+    gate: str,
+    enabled: Iterable[str] = (),
+    disabled: Iterable[str] = (),
+    missing: frozenset[str] = TODAY.missing_gates,
+) -> bool:
     """Whether a cluster that lists these gates has this one. A gate that nobody knows is off."""
     state = GATES.get(gate)
+    if gate in missing:
+        return False
     if state in (GA, DISCONTINUED, None):
         return state == GA
     if gate in enabled:
@@ -51,18 +62,24 @@ def is_enabled(gate: str, enabled: Iterable[str] = (), disabled: Iterable[str] =
     return state == BETA and gate not in disabled
 
 
-def enabled_gates(enabled: Iterable[str] = (), disabled: Iterable[str] = ()) -> frozenset[str]:
+def enabled_gates(
+    enabled: Iterable[str] = (),
+    disabled: Iterable[str] = (),
+    missing: frozenset[str] = TODAY.missing_gates,
+) -> frozenset[str]:
     """All gates that are on."""
     on, off = frozenset(enabled), frozenset(disabled)
-    return frozenset(gate for gate in GATES if is_enabled(gate, on, off))
+    return frozenset(gate for gate in GATES if is_enabled(gate, on, off, missing))
 
 
 def warnings(enabled: Iterable[str]) -> list[str]:
     """What to tell somebody who lists these gates."""
     said = {
+        NOT_BUILT: "stands for something that is not built yet and has no effect",
         GA: "is always on and need not be listed",
         DEPRECATED: "is deprecated",
         DISCONTINUED: "is discontinued and has no effect",
         None: "is not known and has no effect",
     }
-    return [f"feature gate {gate} {said[GATES.get(gate)]}" for gate in enabled if GATES.get(gate) in said]
+    states = [(gate, NOT_BUILT if gate in TODAY.missing_gates else GATES.get(gate)) for gate in enabled]
+    return [f"feature gate {gate} {said[state]}" for gate, state in states if state in said]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virt_core.apis.devices import CDRomTarget, DiskTarget, LunTarget
+from virt_core.apis.devices import CDRomTarget, DiskTarget
 from virt_core.apis.devices import Disk as DiskSpec
 from virt_launcher.convert.context import Context
 from virt_launcher.convert.cpu import topology_of
@@ -53,8 +53,6 @@ def _set_kind(context: Context, disk: Disk, spec: DiskSpec, path: str) -> None:
     disk.bus = target.bus or _DEFAULT_BUS
     if disk.bus not in _PREFIXES:
         raise InvalidVMIError(f"{path}.{disk.device}.bus", f"{disk.bus!r} is not one of {', '.join(_PREFIXES)}")
-    if isinstance(target, LunTarget) and target.reservation:
-        raise InvalidVMIError(f"{path}.lun.reservation", "is not supported yet")
     if disk.bus == "virtio":
         disk.model = context.virtio_model
     if isinstance(target, CDRomTarget):

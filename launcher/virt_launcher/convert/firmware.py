@@ -51,8 +51,6 @@ def configure_bootloader(context: Context, domain: Domain) -> None:
     if loader is not None and loader.bios is not None and loader.bios.use_serial:
         domain.os.bios_useserial = True
     if loader is not None and loader.efi is not None:
-        if loader.efi.persistent:
-            raise InvalidVMIError("spec.domain.firmware.bootloader.efi.persistent", "is not supported yet")
         _configure_efi(context, domain, loader.efi.secure_boot is not False)
 
 

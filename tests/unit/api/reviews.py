@@ -1,4 +1,7 @@
-"""Helpers of the admission tests: sends an object through both webhooks as the API server does."""
+"""Helpers of the admission tests: sends an object through both webhooks as the API server does.
+
+The rules are tested as if all features were built; `TODAY_HOOKS` have the door in front of them as it is today.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from framework.supported import ALL_GATES, COMPLETE
 
 from virt_api.admission.cluster import NoCluster
 from virt_api.admission.instancetypes import LibraryInstancetypes
@@ -15,22 +19,24 @@ from virt_api.admission.review import Admitter, answer
 from virt_api.admission.routes import Parts, webhooks
 from virt_api.config import ClusterConfig
 from virt_core.apis import names
+from virt_core.apis.support.table import TODAY, Support
 from virt_core.runtime.clock import FakeClock
 
-CONFIG = ClusterConfig(default_architecture="amd64")
+CONFIG = ClusterConfig(default_architecture="amd64", feature_gates=ALL_GATES)
 TRUSTED = frozenset(names.service_account_user(name) for name in names.SERVICE_ACCOUNTS)
 HANDLER = names.service_account_user(names.SA_HANDLER)
 CONTROLLER = names.service_account_user(names.SA_CONTROLLER)
 
 
-def hooks(cluster: Any = None, config: ClusterConfig = CONFIG) -> dict[str, Admitter]:
+def hooks(cluster: Any = None, config: ClusterConfig = CONFIG, support: Support = COMPLETE) -> dict[str, Admitter]:
     """All webhooks, over a cluster in which there is nothing else by default."""
     found = cluster or NoCluster()
     types = LibraryInstancetypes(found, lambda: config)
-    return webhooks(Parts(lambda: config, FakeClock(), found, types))
+    return webhooks(Parts(lambda: config, FakeClock(), found, types, support=support))
 
 
 HOOKS = hooks()
+TODAY_HOOKS = hooks(config=ClusterConfig(default_architecture="amd64"), support=TODAY)
 MUTATOR = HOOKS["/virtualmachineinstances-mutate"]
 CREATE = HOOKS["/virtualmachineinstances-validate-create"]
 UPDATE = HOOKS["/virtualmachineinstances-validate-update"]
@@ -50,6 +56,7 @@ ON_CREATE: dict[str, tuple[str, ...]] = {
     "KubeVirt": ("/kubevirt-validate-create",),
     "VirtualMachineClone": ("/vm-clone-mutate-create", "/vm-clone-validate-create"),
     "VirtualMachineSnapshot": ("/virtualmachinesnapshots-validate",),
+    "VirtualMachineSnapshotContent": ("/virtualmachinesnapshotcontents-validate",),
     "VirtualMachineRestore": ("/virtualmachinerestores-validate",),
     "VirtualMachineExport": ("/virtualmachineexports-validate",),
     "VirtualMachineBackup": ("/virtualmachinebackups-validate",),

@@ -6,13 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from framework.supported import ALL_GATES
 from unit.api.reviews import CONFIG, CREATE, create, hooks, refused, review, vmi
-
-from virt_core.apis.gates import enabled_gates
 
 INV, DUP = "FieldValueInvalid", "FieldValueDuplicate"
 GATES = frozenset({"PortRangesSpec", "NetworkDevicesWithDRA", "HostDevices", "ContainerPathVolumes", "Root"})
-OPEN = hooks(config=replace(CONFIG, feature_gates=enabled_gates() | GATES))
+OPEN = hooks(config=replace(CONFIG, feature_gates=ALL_GATES | GATES))
 NIC = "spec.domain.devices.interfaces[0]"
 
 
@@ -140,7 +139,7 @@ def test_root_has_a_gate() -> None:
 
 def test_tdx_guests_find_the_quote_service() -> None:
     raw = {"confidentialCompute": {"tdx": {"attestation": {"qgsSocketPath": "/run/qgs"}}}}
-    config = replace(CONFIG, feature_gates=enabled_gates() | {"WorkloadEncryptionTDX"}, raw=raw)
+    config = replace(CONFIG, feature_gates=ALL_GATES | {"WorkloadEncryptionTDX"}, raw=raw)
     obj = vmi()
     obj["spec"]["domain"]["launchSecurity"] = {"tdx": {}}
     obj["spec"]["domain"]["firmware"] = {"bootloader": {"efi": {"secureBoot": False}}}

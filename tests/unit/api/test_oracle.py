@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 from unit.api.oracle_deviations import VERDICTS
-from unit.api.reviews import create
+from unit.api.reviews import TODAY_HOOKS, create
+
+from virt_api.admission.door import PLACES, missing_in
+from virt_core.apis.support.table import TODAY
 
 ORACLE = Path(__file__).resolve().parents[4] / "shared" / "oracle" / "admission.jsonl"
 
@@ -72,6 +75,23 @@ def test_defaults(case: dict[str, Any]) -> None:
     assert without_chance(verdict.admitted) == without_chance(case["admitted"])
     if given:
         assert verdict.admitted["spec"]["domain"]["firmware"]["uuid"] == given
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case["name"])
+def test_what_is_not_built_is_refused_by_its_row_and_nothing_else_differs(case: dict[str, Any]) -> None:
+    """Today's answer is that of the rules, but for what the table says, path by path."""
+    kind, rules, today = case["object"]["kind"], create(case["object"]), create(case["object"], using=TODAY_HOOKS)
+    if feature := TODAY.kind(kind):
+        assert (today.code, today.message) == (422, f"{kind}: {feature.refusal}")
+        return
+    missing = missing_in(TODAY, kind, case["object"]) if kind in PLACES else []
+    if not missing:
+        assert (today.code, today.causes) == (rules.code, rules.causes)
+        return
+    assert today.code == 422
+    refused = {(path, "FieldValueNotSupported") for path, _ in missing}
+    assert refused <= set(today.causes) or rules.code == 422, today.causes
+    assert set(today.causes) - refused <= set(rules.causes)
 
 
 def test_every_deviation_is_a_recorded_case() -> None:

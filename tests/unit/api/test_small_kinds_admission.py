@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from framework.supported import ALL_GATES
 from unit.api.fakecluster import FakeCluster, meta
 from unit.api.reviews import CONFIG, ON_CREATE, create, hooks, update
 
-from virt_core.apis.gates import enabled_gates
 from virt_core.apis.kubevirt import KubeVirt
 from virt_core.apis.podparts import TypedLocalObjectReference
 from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineRestoreSpec
@@ -19,7 +19,7 @@ INVALID, REQUIRED, NOT_FOUND = "FieldValueInvalid", "FieldValueRequired", "Field
 VM = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "v"}
 ALL_ON = replace(
     CONFIG,
-    feature_gates=enabled_gates() | {"IncrementalBackup", "MigrationDowntimeTuning", "MigrationStallDetection"},
+    feature_gates=ALL_GATES | {"IncrementalBackup", "MigrationDowntimeTuning", "MigrationStallDetection"},
 )
 USING = hooks(config=ALL_ON)
 SIZE = {"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}

@@ -31,7 +31,7 @@ def test_nothing_configured_is_the_defaults() -> None:
         10,
     )
     assert config.use_emulation is False
-    assert config.has("Snapshot")
+    assert config.has("RebootPolicy")
     assert not config.has("HostDisk")
 
 

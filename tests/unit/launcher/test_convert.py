@@ -43,7 +43,10 @@ REFUSED: dict[str, tuple[Case, str]] = {
         f"{D}.firmware.bootloader.efi.persistent",
     ),
     "reboot": (Case(domain={"rebootPolicy": "Maybe"}), f"{D}.rebootPolicy"),
-    "tlbflush": (Case(domain={"features": {"hyperv": {"tlbflush": {"direct": {}}}}}), f"{D}.features.hyperv.tlbflush"),
+    "tlbflush": (
+        Case(domain={"features": {"hyperv": {"tlbflush": {"direct": {}}}}}),
+        f"{D}.features.hyperv.tlbflush.direct",
+    ),
     "pvpanic": (Case(domain={"devices": {"panicDevices": [{"model": "pvpanic"}]}}), f"{V}.panicDevices[0].model"),
     "no-volume": (Case(domain={"devices": {"disks": [disk("x")]}}), f"{V}.disks[0].name"),
     "bus": (one_disk(disk={"bus": "ide"}), f"{V}.disks[0].disk.bus"),
@@ -63,7 +66,7 @@ REFUSED: dict[str, tuple[Case, str]] = {
         Case(domain={"devices": {"interfaces": [{"name": "n", "bridge": {}, "model": "ne1000"}]}}),
         f"{V}.interfaces[0].model",
     ),
-    "nic-binding": (Case(domain={"devices": {"interfaces": [{"name": "n", "sriov": {}}]}}), f"{V}.interfaces[0]"),
+    "nic-binding": (Case(domain={"devices": {"interfaces": [{"name": "n", "sriov": {}}]}}), f"{V}.interfaces[0].sriov"),
     "input-type": (Case(domain={"devices": {"inputs": [{"name": "i", "type": "mouse"}]}}), f"{V}.inputs[0].type"),
     "input-bus": (
         Case(domain={"devices": {"inputs": [{"name": "i", "type": "tablet", "bus": "ps2"}]}}),

@@ -22,6 +22,7 @@ from virt_api.config import ClusterConfig
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec, VirtualMachineStatus
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
@@ -30,9 +31,15 @@ RUNNING_WARNING = "spec.running is deprecated, please use spec.runStrategy inste
 
 class VMValidator:
     def __init__(
-        self, config: Callable[[], ClusterConfig], types: Instancetypes, cluster: Cluster, trusted: frozenset[str]
+        self,
+        config: Callable[[], ClusterConfig],
+        types: Instancetypes,
+        cluster: Cluster,
+        trusted: frozenset[str],
+        support: Support = TODAY,
     ) -> None:
         self._config, self._types, self._cluster, self._trusted = config, types, cluster, trusted
+        self._support = support
 
     def __call__(self, request: AdmissionRequest) -> Accepted:
         """Raises Refused with every cause."""
@@ -57,6 +64,8 @@ class VMValidator:
         machine = vm.spec.template.spec if vm.spec.template else VirtualMachineInstanceSpec()
         config = self._config()
         if not conflicts:
+            if _matchers(document) != _matchers(old):
+                yield from _brought(self._support, spec, machine)
             yield from broken_spec(spec, machine, config, "spec", trusted=trusted)
         yield from _data_volume_namespaces(spec, old, namespace)
         if request.operation == "UPDATE":
@@ -64,6 +73,22 @@ class VMValidator:
         status = _status(document)
         if status is not None and status.volume_requests:
             yield from broken_requests(vm, status.volume_requests, self._cluster, config)
+
+
+def _matchers(document: Any) -> tuple[Any, Any]:
+    spec = document.get("spec") or {}
+    return spec.get("instancetype"), spec.get("preference")
+
+
+def _brought(support: Support, spec: VirtualMachineSpec, machine: VirtualMachineInstanceSpec) -> Iterator[Cause]:
+    """What is not built and asked for by the instance type or the preference, not by the VM itself."""
+    if spec.instancetype is None and spec.preference is None:
+        return
+    own = {path for path, _ in support.of_machine(to_plain(spec.template.spec if spec.template else None))}
+    where = "spec.instancetype" if spec.instancetype is not None else "spec.preference"
+    for path, feature in support.of_machine(to_plain(machine)):
+        if path not in own:
+            yield not_supported(where, f"it asks for {path}: {feature.refusal}")
 
 
 def broken_spec(
