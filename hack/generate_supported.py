@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from virt_core.apis.support.cluster import LIVE_MIGRATION
 from virt_core.apis.support.feature import GATED, Feature
 from virt_core.apis.support.table import TODAY, Support
 
@@ -60,6 +61,26 @@ def _line(feature: Feature) -> str:
     shown = ", ".join(f"`{place}`" for place in places).replace("|", r"\|")
     what = feature.what[0].upper() + feature.what[1:]
     return f"| {what} | {state} | {shown} | {feature.note} |"
+
+
+def chart_section(support: Support) -> str:
+    """For the chart's README: what its users must do without, and who may move machines once that is possible."""
+    lines = [
+        "[docs/supported.md](../../docs/supported.md) has each feature with its state, fields and kinds. Not built yet"
+    ]
+    lines += ["and refused, or left to a restart, when it is asked for:", ""]
+    for area in dict.fromkeys(feature.area for feature in support.missing):
+        asked = [f.what for f in support.missing if f.area == area and _can_be_asked_for(f)]
+        lines += [f"- {area}: {'; '.join(asked)}"] if asked else []
+    if support.is_built(LIVE_MIGRATION):
+        lines += ["", "To move machines between nodes, bind `kubevirt.io:migrate`."]
+    return "\n".join([*lines, ""])
+
+
+def _can_be_asked_for(feature: Feature) -> bool:
+    """By a manifest, a call, or a change of what runs; not by a feature gate alone."""
+    places = feature.fields + feature.vm_fields + feature.annotations + feature.kinds + feature.subresources
+    return bool(places) or feature.area == "hot-plug"
 
 
 def launcher_list(support: Support) -> str:

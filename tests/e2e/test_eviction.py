@@ -34,6 +34,16 @@ def test_a_machine_that_others_move_stays_and_is_marked(space: Space) -> None:
     assert space.vmi("stays")["status"]["phase"] == "Running"
 
 
+def test_a_machine_that_must_move_and_cannot_stays_and_says_what_to_do(space: Space) -> None:
+    space.apply(with_strategy("tied", "LiveMigrate"))
+    space.ready("tied")
+    refused = evict(space, "tied")
+    assert refused.returncode != 0
+    assert "live migration is not built yet; stop it, or set its evictionStrategy to None" in refused.stderr
+    assert "evacuationNodeName" not in space.vmi("tied")["status"]
+    assert space.vmi("tied")["status"]["phase"] == "Running"
+
+
 def test_a_machine_that_cannot_be_kept_goes(space: Space) -> None:
     space.apply(with_strategy("goes", "None"))
     space.ready("goes")

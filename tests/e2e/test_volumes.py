@@ -59,6 +59,27 @@ def write(space: Space, name: str, text: str) -> None:
         console.shell(f"echo {text} | dd of=/dev/vda bs=512 conv=sync,notrunc 2>/dev/null && sync")
 
 
+def disks_in_guest(space: Space, name: str) -> str:
+    space.ready(name)
+    with space.console(name) as console:
+        console.prompt()
+        return console.shell("ls /sys/block")
+
+
+def test_a_volume_of_a_stopped_vm_is_in_the_guest_from_its_next_start_on(claim: Space) -> None:
+    """What addvolume and removevolume do to a VM that does not run is what its guest then has."""
+    space = claim
+    space.apply(vm("shelf", "Manual"))
+    machine = Machine(space, "shelf")
+    for verb, there in (("addvolume", True), ("removevolume", False)):
+        space.virtctl(verb, "shelf", f"--volume-name={CLAIM}")
+        machine.virtctl("start")
+        machine.printable("Running")
+        assert ("sda" in disks_in_guest(space, "shelf")) is there
+        machine.virtctl("stop")
+        eventually(lambda: not machine.has_vmi(), within_s=60, what="no VMI")
+
+
 def test_a_claims_disk_outlives_the_machine(claim: Space) -> None:
     """Made with the claim's size, written in the guest, there again after a stop and a start, and then only read."""
     space = claim

@@ -11,7 +11,7 @@ from virtctl.cli import group
 from virtctl.options import Settings
 
 COMMANDS = {
-    "addvolume": ("virtctl.volumes:addvolume", "Attach a volume to a running VM."),
+    "addvolume": ("virtctl.volumes:addvolume", "Add a volume to a VM."),
     "adm": ("virtctl.adm.commands:commands", "Administer the installation."),
     "completion": ("virtctl.completion:command", "Print the completion script for your shell."),
     "console": ("virtctl.console.command:command", "Connect to the serial console of a VMI."),
@@ -28,7 +28,7 @@ COMMANDS = {
     "pause": ("virtctl.lifecycle:pause", "Stop the virtual CPUs of a VM or VMI."),
     "permitted-devices": ("virtctl.devices:command", "List the host devices that VMs may have."),
     "port-forward": ("virtctl.portforward.command:command", "Forward local ports to a VM or VMI."),
-    "removevolume": ("virtctl.volumes:removevolume", "Detach a volume from a running VM."),
+    "removevolume": ("virtctl.volumes:removevolume", "Take a volume from a VM."),
     "reset": ("virtctl.lifecycle:reset", "Reset a VMI as its reset button would."),
     "restart": ("virtctl.lifecycle:restart", "Restart a VM."),
     "scp": ("virtctl.ssh.scp:command", "Copy files to or from a VM or VMI."),

@@ -1,4 +1,4 @@
-"""Volumes of a running machine: attach and detach, by the VM where there is one, else by the VMI."""
+"""Volumes that come and go: by the VM where there is one, else by the VMI."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _CACHES = ("none", "writethrough", "writeback")
 @_PERSIST
 @_DRY
 def addvolume(settings: Settings, name: str, volume_name: str, dry_run: bool, **disk: Any) -> None:
-    """Attaches a volume to a running VM. It stays with the VM over restarts."""
+    """Adds a volume to a VM. It stays with the VM over restarts."""
     from virtctl.session import session
 
     disk_name = disk["disk_name"] or volume_name
@@ -59,7 +59,7 @@ def addvolume(settings: Settings, name: str, volume_name: str, dry_run: bool, **
 @_PERSIST
 @_DRY
 def removevolume(settings: Settings, name: str, volume_name: str, persist: bool, dry_run: bool) -> None:  # noqa: ARG001
-    """Detaches a volume that was attached with addvolume."""
+    """Takes away a volume that was added with addvolume."""
     from virtctl.session import session
 
     with session(settings) as cluster:

@@ -15,6 +15,7 @@ from virt_api.admission.cluster import Cluster
 from virt_api.admission.objects import document_of, is_leaving, namespace_of, read_member
 from virt_api.admission.review import PatchOps
 from virt_api.config import ClusterConfig
+from virt_core.apis import gates
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
 from virt_core.apis.clone import VirtualMachineCloneSpec
@@ -98,7 +99,7 @@ class Copies:
 
     def _gate(self, request: AdmissionRequest, gate: str) -> None:
         if request.operation == "CREATE" and not self._config().has(gate):
-            raise Denied(f"the feature gate {gate} is off", 422, "Invalid")
+            raise Denied(gates.why_off(gate), 422, "Invalid")
 
 
 def mutate_clone(request: AdmissionRequest) -> PatchOps:

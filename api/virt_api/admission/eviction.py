@@ -13,6 +13,8 @@ from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.podroles import Role, role_of
 from virt_core.apis.pods import Pod
+from virt_core.apis.support.cluster import LIVE_MIGRATION
+from virt_core.apis.support.table import TODAY
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.patch import op, pointer
 
@@ -67,7 +69,7 @@ class EvictionAdmitter:
         strategy = vmi.spec.eviction_strategy or self._config().eviction_strategy
         movable = any(c.type == "LiveMigratable" and c.status == "True" for c in vmi.status.conditions)
         if strategy == "LiveMigrate" and not movable:
-            raise _busy(f"VMI {vmi.metadata.name} must migrate to be evicted, but cannot")
+            raise _busy(f"VMI {vmi.metadata.name} must migrate to be evicted, but cannot{_why_not()}")
         return strategy in ("LiveMigrate", "External") or (strategy == "LiveMigrateIfPossible" and movable)
 
     def _mark(self, vmi: VirtualMachineInstance, node: str, eviction: dict[str, Any]) -> None:
@@ -80,6 +82,12 @@ class EvictionAdmitter:
             operations += [] if vmi.metadata.annotations else [op.add(path, {})]
             operations.append(op.add(f"{path}{pointer(ANNOTATION_SOURCE)}", "descheduler"))
         self._cluster.patch(VirtualMachineInstance, vmi.metadata.name, vmi.metadata.namespace, operations)
+
+
+def _why_not() -> str:
+    if TODAY.is_built(LIVE_MIGRATION):
+        return ""
+    return f": {LIVE_MIGRATION} is not built yet; stop it, or set its evictionStrategy to None"
 
 
 def _busy(message: str) -> Denied:

@@ -20,7 +20,8 @@ from virt_api.nodes import Nodes
 from virt_api.problems import Problem
 from virt_api.subresources.call import Call
 from virt_api.subresources.discovery import ROOT, VERSIONS
-from virt_api.subresources.routes import ROUTES, Route
+from virt_api.subresources.routes import ROUTES, VM, VMI, Route
+from virt_core.apis.support.table import TODAY
 from virt_core.runtime.logs import get_logger
 
 log = get_logger(__name__)
@@ -44,6 +45,10 @@ class Router:
             for route in ROUTES:
                 path = f"{ROOT}/{version}{route.template}"
                 app.router.add_route(route.method, path, partial(self._serve, route, version))
+            for subresource, feature in TODAY.subresources.items():
+                for resource in (VM, VMI):
+                    path = f"{ROOT}/{version}/namespaces/{{namespace}}/{resource}/{{name}}/{subresource}"
+                    app.router.add_route("*", path, known(self.authenticator, partial(_not_built, feature.refusal)))
 
     async def _serve(self, route: Route, version: str, request: web.Request) -> web.StreamResponse:
         who = await self.authenticator.identify(request)
@@ -62,6 +67,11 @@ class Router:
         call = Call(request, self.kube, self.nodes, self.config(), who, namespace, name)
         log.info("subresource", name=route.subresource or route.resource, of=f"{namespace}/{name}", user=who.user)
         return await route.act(call)
+
+
+async def _not_built(sentence: str, _: web.Request) -> web.StreamResponse:
+    """Not listed in discovery; who asks nevertheless learns more than that it was not found."""
+    raise Problem(404, sentence)
 
 
 def known(authenticator: Authenticator, handler: Handler) -> Handler:

@@ -13,7 +13,7 @@ from virt_api.subresources import checks
 from virt_api.subresources.actions import vmi_ref
 from virt_api.subresources.bodies import SEVSecretOptions, SEVSessionOptions
 from virt_api.subresources.call import Call, accepted, json_response
-from virt_core.apis import names
+from virt_core.apis import gates, names
 from virt_core.apis.domain import SEV
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.errors import ApiError
@@ -84,7 +84,7 @@ async def inject_launch_secret(call: Call) -> web.Response:
 
 def _require_gate(call: Call) -> None:
     if not call.config.has(GATE):
-        raise Problem(400, f"the feature gate {GATE} is off")
+        raise Problem(400, gates.why_off(GATE))
 
 
 async def _attested(call: Call) -> VirtualMachineInstance:

@@ -1,6 +1,7 @@
 """addvolume and removevolume: they change the VM's template, or the VMI itself; controllers do the rest.
 
-With the gate HotplugVolumes a VM gets a request in its status instead, which virt-controller works off.
+With the gate HotplugVolumes a VM gets a request in its status instead, which virt-controller works off. While a running
+machine cannot be changed, only the template of a VM that does not run is: it has the volume at its next start.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from virt_api.subresources import checks
 from virt_api.subresources.bodies import AddVolume, RemoveVolume
 from virt_api.subresources.call import Call, accepted
 from virt_api.subresources.writes import again_on_conflict, patch_for
+from virt_core.apis import names
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.devices import Disk, DiskTarget
+from virt_core.apis.support.cluster import HOTPLUG_VOLUMES
+from virt_core.apis.support.table import TODAY
 from virt_core.apis.vm import AddVolumeOptions, RemoveVolumeOptions, VirtualMachine, VirtualMachineVolumeRequest
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.volumes import Volume
@@ -24,6 +28,8 @@ from virt_core.kube.errors import ApiError
 
 GATE_DECLARATIVE = "DeclarativeHotplugVolumes"
 GATE_REQUESTS = "HotplugVolumes"
+
+_BUILT = TODAY.is_built(HOTPLUG_VOLUMES)
 
 Wish = AddVolumeOptions | RemoveVolumeOptions
 
@@ -45,7 +51,7 @@ async def remove_from_vmi(call: Call) -> web.Response:
 
 
 async def _body(call: Call, cls: type[Any]) -> Any:
-    if not (call.config.has(GATE_DECLARATIVE) or call.config.has(GATE_REQUESTS)):
+    if _BUILT and not (call.config.has(GATE_DECLARATIVE) or call.config.has(GATE_REQUESTS)):
         raise Problem(400, f"volumes can not be changed: neither {GATE_DECLARATIVE} nor {GATE_REQUESTS} is enabled")
     return await call.body(cls, required=True)
 
@@ -126,9 +132,18 @@ def _source(volume: Volume) -> str:
     return volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim is not None else ""
 
 
+def _check_plugging(kind: str, vmi: VirtualMachineInstance | None) -> None:
+    """Nothing may say yes to what no guest would ever see. Raises Problem 409."""
+    if _BUILT or vmi is None or vmi.status.phase in names.FINAL_PHASES:
+        return
+    text = f"{kind} {vmi.metadata.name} is running: {TODAY.refusal(HOTPLUG_VOLUMES)}"
+    raise Problem(409, text, name=vmi.metadata.name, kind=kind)
+
+
 async def _change_vm(call: Call, wish: Wish) -> web.Response:
     async def attempt() -> None:
         vm = await call.vm()
+        _check_plugging("virtualmachine", await call.vmi_of_vm())
         spec = vm.spec.template.spec if vm.spec.template is not None else VirtualMachineInstanceSpec()
         change = changed(spec, wish)
         if call.config.has(GATE_REQUESTS):
@@ -156,6 +171,7 @@ async def _change_vmi(call: Call, wish: Wish) -> web.Response:
     async def attempt() -> None:
         vmi = await call.vmi()
         checks.running(vmi)
+        _check_plugging("virtualmachineinstance", vmi)
         owned = any(owner.kind == "VirtualMachine" and owner.controller for owner in vmi.metadata.owner_references)
         if owned and not call.config.has(GATE_REQUESTS):
             raise Problem(400, f"VMI {call.name} belongs to a VM: change the volumes of the VM")

@@ -1,7 +1,8 @@
 """A VM whose spec changed while its VMI runs: what reaches the VMI now, and what must wait for a restart. Pure.
 
 The spec that the VMI was started from is compared with today's, both with instance type and preference applied. What
-can be changed in a running machine is taken out of the comparison and looked at piece by piece.
+can be changed in a running machine is taken out of the comparison and looked at piece by piece. Whether a piece can be
+changed at all says the table of supported features; what cannot is left to a restart, and the VMI stays as it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from virt_controller.vm import facts
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.apis.quantity import parse_bytes
+from virt_core.apis.support.cluster import HOTPLUG_CPU, HOTPLUG_MEMORY, HOTPLUG_VOLUMES, LIVE_MIGRATION
+from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.volumes import Volume
 from virt_core.kube.conditions import is_true
@@ -45,15 +48,20 @@ class Change:
     live: bool = True
     #: The template's labels or annotations differ. They reach the next VMI; this one stays what it was made from.
     relabelled: bool = False
+    support: Support = TODAY
+
+    def follows(self, what: str) -> bool:
+        """Whether a running machine takes this over without a restart."""
+        return self.live and self.support.is_built(what)
 
 
 def update(change: Change) -> Update:
     result = Update()
-    _hotplug_volumes(change, result)
-    if change.live:
-        _sockets(change, result)
-        _memory(change, result)
-        _placement(change, result)
+    if change.support.is_built(HOTPLUG_VOLUMES):
+        _hotplug_volumes(change, result)
+    for what, follow in ((HOTPLUG_CPU, _sockets), (HOTPLUG_MEMORY, _memory), (LIVE_MIGRATION, _placement)):
+        if change.follows(what):
+            follow(change, result)
     before, after = _comparable(change, change.started), _comparable(change, change.wanted)
     if paths := list(_different(before, after, "spec.template.spec")):
         shown = ", ".join(paths[:_MAX_PATHS]) + (" and others" if len(paths) > _MAX_PATHS else "")
@@ -141,7 +149,8 @@ def _hotplug_volumes(change: Change, result: Update) -> None:
 
 
 def _comparable(change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, Any]:
-    hot = {v.name for s in (change.started, change.wanted) for v in s.volumes if is_hotplug(v)}
+    plugged = change.support.is_built(HOTPLUG_VOLUMES)
+    hot = {v.name for s in (change.started, change.wanted) for v in s.volumes if plugged and is_hotplug(v)}
     plain: dict[str, Any] = to_plain(spec)
     domain = plain.get("domain") or {}
     plain["volumes"] = [v for v in plain.get("volumes") or [] if v["name"] not in hot]
@@ -150,11 +159,12 @@ def _comparable(change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, A
     firmware = change.vmi.spec.domain.firmware
     if firmware is not None and (domain.get("firmware") or {}).get("uuid") == firmware.uuid:
         del domain["firmware"]["uuid"]
-    if change.live:
+    if change.follows(HOTPLUG_CPU):
         (domain.get("cpu") or {}).pop("sockets", None)
+    if change.follows(HOTPLUG_MEMORY):
         (domain.get("memory") or {}).pop("guest", None)
-        for key in _PLACEMENT:
-            plain.pop(key, None)
+    for key in _PLACEMENT if change.follows(LIVE_MIGRATION) else ():
+        plain.pop(key, None)
     for part in ("firmware", "cpu", "memory"):
         if not domain.get(part):
             domain.pop(part, None)
@@ -165,9 +175,10 @@ def _different(before: Any, after: Any, path: str) -> Iterator[str]:
     """The paths that differ, as short as they say where it is."""
     if before == after:
         return
-    if not isinstance(before, dict) or not isinstance(after, dict):
+    if not (before or after) or not all(isinstance(side, dict | None) for side in (before, after)):
         yield path
         return
+    before, after = before or {}, after or {}
     for key in sorted(before.keys() | after.keys()):
         yield from _different(before.get(key), after.get(key), f"{path}.{key}")
 

@@ -1,6 +1,6 @@
 """Wishes to attach and detach volumes, queued in a VM's status: they become part of its template. Pure.
 
-What is in the template and may come and go reaches a running VMI by itself (`liveupdate`).
+What is in the template and may come and go reaches a running VMI by itself where that is built (`liveupdate`).
 """
 
 from __future__ import annotations

@@ -72,6 +72,13 @@ def enabled_gates(
     return frozenset(gate for gate in GATES if is_enabled(gate, on, off, missing))
 
 
+def why_off(gate: str) -> str:
+    """The sentence for somebody who would need it."""
+    if gate in TODAY.missing_gates:
+        return f"what the feature gate {gate} stands for is not built yet"
+    return f"the feature gate {gate} is off"
+
+
 def warnings(enabled: Iterable[str]) -> list[str]:
     """What to tell somebody who lists these gates."""
     said = {

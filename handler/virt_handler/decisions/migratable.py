@@ -7,17 +7,15 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from virt_core.apis import names
+from virt_core.apis.support.cluster import LIVE_MIGRATION
+from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
 from virt_core.kube.vmistatus import with_condition
 
-#: The one switch: live migration sets it when it can be done. Until then no VMI claims that it could move, so that
-#: nobody (an eviction, a drain, a user) waits for a move that never comes.
-MIGRATION_AVAILABLE = False
-NOT_AVAILABLE = (
-    "MigrationNotAvailable",
-    "this version of Virtpod can not move a running guest; to empty a node, shut its guests down",
-)
+#: While live migration is not built no VMI claims that it could move, so that nobody (an eviction, a drain, a user)
+#: waits for a move that never comes.
+REASON_NOT_AVAILABLE = "MigrationNotAvailable"
 
 METHOD_LIVE = "LiveMigration"
 METHOD_BLOCK = "BlockMigration"
@@ -64,13 +62,14 @@ def method(vmi: VirtualMachineInstance) -> str:
 
 
 def with_conditions(
-    vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime
+    vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime, support: Support = TODAY
 ) -> VirtualMachineInstanceStatus:
-    """The VMI's own obstacle comes first: it stays when migration becomes available."""
-    missing = None if MIGRATION_AVAILABLE else NOT_AVAILABLE
+    """The VMI's own obstacle comes first: it stays when migration gets built."""
+    built = support.is_built(LIVE_MIGRATION)
+    missing = None if built else (REASON_NOT_AVAILABLE, support.refusal(LIVE_MIGRATION))
     status = _condition(status, names.CONDITION_LIVE_MIGRATABLE, obstacle(vmi) or missing, now)
     status = _condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, missing, now)
-    return replace(status, migration_method=method(vmi) if MIGRATION_AVAILABLE else "")
+    return replace(status, migration_method=method(vmi) if built else "")
 
 
 def _condition(

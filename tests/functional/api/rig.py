@@ -15,6 +15,7 @@ from typing import Any
 import grpc
 from aiohttp import web
 from framework.certs import CertAuthority
+from framework.supported import ALL_GATES
 
 from virt_api import app
 from virt_api.authn import Authenticator
@@ -310,7 +311,7 @@ def running(directory: Path) -> Iterator[Rig]:
     (directory / "proxy-ca.crt").write_bytes(proxy_ca.pem)
     clock = FakeClock()
     apps: list[web.Application] = []
-    settings = Settings(ClusterConfig(default_architecture="amd64"))
+    settings = Settings(ClusterConfig(default_architecture="amd64", feature_gates=ALL_GATES))
     build = builder(client, TlsFiles(own), clock, apps, settings)
     server = HttpServer("127.0.0.1", 0, ServingTls(TlsFiles(serving, ca=False), proxy_ca.pem), build)
     stop = threading.Event()

@@ -114,7 +114,8 @@ def test_bodies_may_be_yaml_and_newer_than_we_are(rig: Rig) -> None:
         assert call(rig, "PUT", url, headers=BEARER, body=body)[0] == expected, body
 
 
-def test_addvolume_changes_the_template_of_a_vm(rig: Rig) -> None:
+def test_addvolume_changes_the_template_of_a_vm_that_does_not_run(rig: Rig) -> None:
+    rig.client.vmis.clear()
     rig.client.vms["vm1"] = make_vm()
     assert put(rig, "addvolume", {**PVC, **DRY})[0] == 202
     assert put(rig, "addvolume", PVC)[0] == 202
@@ -142,20 +143,39 @@ def test_addvolume_takes_only_what_is_whole(rig: Rig) -> None:
     assert put(rig, "removevolume", {})[0] == 400
 
 
-def test_a_vmi_of_a_vm_is_changed_by_its_vm(rig: Rig) -> None:
-    rig.client.vmis["vm1"].metadata.owner_references = [
-        OwnerReference(api_version="kubevirt.io/v1", kind="VirtualMachine", name="vm1", uid="u", controller=True)
-    ]
-    assert put(rig, "addvolume", PVC, vmi=True)[0] == 400
+@pytest.mark.parametrize("vmi", [True, False])
+@pytest.mark.parametrize(("verb", "body"), [("addvolume", PVC), ("removevolume", {"name": "c"})])
+def test_the_volumes_of_a_running_machine_stay(rig: Rig, verb: str, body: dict[str, Any], vmi: bool) -> None:
+    """No guest would see it, so nothing is written and a sentence says why; also when it is only asked."""
+    rig.client.vms["vm1"] = make_vm(strategy="Always")
+    for asked in (body, {**body, **DRY}):
+        status, answer = put(rig, verb, asked, vmi=vmi)
+        assert (status, answer["reason"]) == (409, "Conflict")
+        assert "vm1 is running" in answer["message"]
+        assert "not built yet" in answer["message"]
+    assert not rig.client.patches
+
+
+@pytest.mark.parametrize("sub", ["migrate", "memorydump", "removememorydump", "backup"])
+def test_what_is_not_built_is_not_found_and_says_so(rig: Rig, sub: str) -> None:
+    status, answer = put(rig, sub)
+    assert status == 404
+    assert "is not built yet" in answer["message"]
+    url = rig.sub(sub, resource="virtualmachines")
+    assert call(rig, "PUT", url)[0] == 401, "not for strangers"
 
 
 def test_only_hotpluggable_volumes_go(rig: Rig) -> None:
     from virt_core.apis.volumes import VMIPersistentVolumeClaim, Volume
 
-    rig.client.vmis["vm1"].spec.volumes = [
-        Volume(name="root", persistent_volume_claim=VMIPersistentVolumeClaim(claim_name="root"))
-    ]
-    assert put(rig, "removevolume", {"name": "root"}, vmi=True)[0] == 409
+    rig.client.vmis.clear()
+    rig.client.vms["vm1"] = make_vm()
+    template = rig.client.vms["vm1"].spec.template
+    assert template is not None
+    template.spec.volumes = [Volume(name="root", persistent_volume_claim=VMIPersistentVolumeClaim(claim_name="root"))]
+    status, answer = put(rig, "removevolume", {"name": "root"})
+    assert status == 409
+    assert "not hotpluggable" in answer["message"]
 
 
 def test_expansion_of_a_vm_without_instance_type_is_itself(rig: Rig) -> None:

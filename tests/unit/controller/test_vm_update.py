@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from framework.supported import COMPLETE
 from framework.vms import VM_UID, owned_vmi, plain_vm, vm
 
 from virt_controller.vm import mainpart, volumerequests
@@ -15,8 +16,11 @@ from virt_controller.vm.status import Outcome, Trouble, updated
 from virt_controller.vm.volumes import Needs, needs, state
 from virt_core.apis import names
 from virt_core.apis.base import from_plain
+from virt_core.apis.devices import Disk
 from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virt_core.apis.volumes import Volume
 from virt_core.runtime.clock import FakeClock
 
 NOW = FakeClock().now()
@@ -37,9 +41,14 @@ def running(cpu: dict[str, Any] | None = None, memory: dict[str, Any] | None = N
 
 
 def change(
-    before: VirtualMachineInstanceSpec, after: VirtualMachineInstanceSpec, vmi: Any, live: bool = True
+    before: VirtualMachineInstanceSpec,
+    after: VirtualMachineInstanceSpec,
+    vmi: Any,
+    live: bool = True,
+    support: Support = COMPLETE,
 ) -> Update:
-    return update(Change(before, after, vmi, 2, live))
+    """As if all that can ever be changed in a running machine were built, unless a test says otherwise."""
+    return update(Change(before, after, vmi, 2, live, support))
 
 
 def paths(result: Update) -> list[str]:
@@ -134,6 +143,42 @@ def test_hotplug_volumes_come_and_go() -> None:
     vmi.spec.volumes += after.volumes
     vmi.spec.domain.devices.disks += after.domain.devices.disks
     assert [v.name for v in change(after, before, vmi).operations[0]["value"]] == ["root"]
+
+
+def with_claim() -> VirtualMachineInstanceSpec:
+    after = spec()
+    plain = {"name": "new", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}
+    after.volumes.append(from_plain(plain, Volume))
+    after.domain.devices.disks.append(Disk(name="new"))
+    return after
+
+
+def on_node() -> VirtualMachineInstanceSpec:
+    after = spec()
+    after.node_selector = {"zone": "a"}
+    return after
+
+
+@pytest.mark.parametrize(
+    ("after", "fields"),
+    [
+        (spec(cpu={"sockets": 2}), ["domain.cpu.sockets"]),
+        (spec(memory={"guest": "256Mi"}), ["domain.memory.guest"]),
+        (with_claim(), ["domain.devices.disks", "volumes"]),
+        (on_node(), ["nodeSelector.zone"]),
+        (spec(chassis={"asset": "7"}), ["domain.chassis.asset"]),
+    ],
+)
+def test_what_is_not_built_waits_for_a_restart_and_leaves_the_vmi_alone(
+    after: VirtualMachineInstanceSpec, fields: list[str]
+) -> None:
+    """The sentence names the fields; when they are set back, it is gone."""
+    vmi = running(memory={"guest": "128Mi", "maxGuest": "512Mi"}, **MIGRATABLE)
+    named = ", ".join(f"spec.template.spec.{field}" for field in fields)
+    result = change(spec(), after, vmi, support=TODAY)
+    assert (result.operations, result.message) == ([], f"a restart is needed: {named} changed")
+    back = change(spec(), spec(), vmi, support=TODAY)
+    assert (paths(back), back.message) == ([BUMP], "")
 
 
 def test_only_a_live_vmi_of_another_generation_is_looked_at() -> None:

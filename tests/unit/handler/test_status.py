@@ -6,7 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from framework.supported import COMPLETE
 from framework.vmis import NODE, handed_over
+from msgspec.structs import replace
 
 from virt_core.apis import handoffs
 from virt_core.apis.netplan import NetReport, NetReportInterface
@@ -251,13 +253,15 @@ def test_not_migratable_says_why() -> None:
     assert condition(vmi, "LiveMigratable") == ("False", "InterfaceNotLiveMigratable")
 
 
-def test_nothing_claims_to_be_movable_before_anything_can_move_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One switch turns all of it: both conditions and the method."""
+def test_nothing_claims_to_be_movable_before_anything_can_move_it() -> None:
+    """One row of the table turns all of it: both conditions and the method."""
     vmi = running()
     assert condition(vmi, "StorageLiveMigratable") == ("False", "MigrationNotAvailable")
+    told = get_condition(vmi.status.conditions, "LiveMigratable")
+    assert told is not None
+    assert told.message.startswith("live migration is not built yet")
     assert vmi.status.migration_method == ""
-    monkeypatch.setattr(migratable, "MIGRATION_AVAILABLE", True)
-    vmi = running()
+    vmi = replace(vmi, status=migratable.with_conditions(vmi, vmi.status, NOW, COMPLETE))
     assert condition(vmi, "LiveMigratable") == ("True", "")
     assert condition(vmi, "StorageLiveMigratable") == ("True", "")
     assert vmi.status.migration_method == "BlockMigration"

@@ -11,7 +11,6 @@ LIVE_MIGRATION = "live migration"
 HOTPLUG_VOLUMES = "the attaching and detaching of volumes of a running machine"
 HOTPLUG_CPU = "a change of CPU sockets of a running machine"
 HOTPLUG_MEMORY = "a change of the memory of a running machine"
-LINK_STATE = "a change of an interface's link state while the machine runs"
 
 _storage = partial(row, "storage")
 _net = partial(row, "networking")
@@ -61,7 +60,7 @@ NETWORKS: tuple[Feature, ...] = (
     _net(WORKS, "the options of an interface", fields="domain.devices.interfaces[].model"
          " domain.devices.interfaces[].macAddress domain.devices.interfaces[].bootOrder"
          " domain.devices.interfaces[].pciAddress domain.devices.interfaces[].acpiIndex"
-         " domain.devices.interfaces[].dhcpOptions domain.devices.interfaces[].state"
+         " domain.devices.interfaces[].dhcpOptions"
          " domain.devices.networkInterfaceMultiqueue domain.devices.autoattachPodInterface"),
     _net(WORKS, "port forwarding", subresources="portforward"),
     _net(NOT_YET, "a network beside the Pod network", "use a network of type pod", in_launcher=False,
@@ -79,7 +78,7 @@ NETWORKS: tuple[Feature, ...] = (
 )  # fmt: skip
 
 MOVES: tuple[Feature, ...] = (
-    _move(NOT_YET, LIVE_MIGRATION, "stop the machine, and it starts again on another node",
+    _move(NOT_YET, LIVE_MIGRATION, "cordon the node and restart the VM, and it comes up on another one",
           kinds="VirtualMachineInstanceMigration", subresources="migrate",
           gates="LiveMigration MigrationPriorityQueue MigrationStallDetection MigrationDowntimeTuning"),
     _move(NOT_YET, "a migration policy", "it would have no effect before live migration is there",
@@ -100,7 +99,8 @@ CHANGES: tuple[Feature, ...] = (
          gates="HotplugNICs"),
     _hot(NOT_YET, HOTPLUG_CPU, "the change waits for a restart", gates="VMLiveUpdateFeatures"),
     _hot(NOT_YET, HOTPLUG_MEMORY, "the change waits for a restart", gates="VMLiveUpdateFeatures"),
-    _hot(NOT_YET, LINK_STATE, "the change waits for a restart"),
+    _hot(WORKS, "a change of an interface's link state", "up and down, while the machine runs",
+         fields="domain.devices.interfaces[].state"),
 )  # fmt: skip
 
 KINDS: tuple[Feature, ...] = (
