@@ -45,13 +45,8 @@ def document(support: Support) -> str:
 
 
 def _section(area: str, features: list[Feature]) -> str:
-    lines = [
-        f"## {area[0].upper()}{area[1:]}",
-        "",
-        "| feature | state | fields, kinds, calls | note |",
-        "|---|---|---|---|",
-    ]
-    return "\n".join([*lines, *map(_line, features), ""])
+    head = ["| feature | state | fields, kinds, calls | gates | note |", "|---|---|---|---|---|"]
+    return "\n".join([f"## {area[0].upper()}{area[1:]}", "", *head, *map(_line, features), ""])
 
 
 def _line(feature: Feature) -> str:
@@ -60,7 +55,8 @@ def _line(feature: Feature) -> str:
     places = [*feature.fields, *vm, *feature.annotations, *feature.kinds, *feature.subresources]
     shown = ", ".join(f"`{place}`" for place in places).replace("|", r"\|")
     what = feature.what[0].upper() + feature.what[1:]
-    return f"| {what} | {state} | {shown} | {feature.note} |"
+    gates = "" if feature.state == GATED else ", ".join(feature.gates)
+    return f"| {what} | {state} | {shown} | {gates} | {feature.note} |"
 
 
 def chart_section(support: Support) -> str:

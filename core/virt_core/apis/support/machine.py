@@ -18,7 +18,7 @@ PROCESSOR: tuple[Feature, ...] = (
     _cpu(WORKS, "the processor's model and features", "host-model, host-passthrough or a named model",
          fields="domain.cpu.model domain.cpu.features"),
     _cpu(WORKS, "memory, requests and limits", "a change needs a restart",
-         fields="domain.memory.guest domain.memory.maxGuest domain.resources",
+         fields="domain.memory.guest domain.resources",
          gates="AutoResourceLimitsGate VmiMemoryOverheadReport"),
     _cpu(WORKS, "a pool of IO threads", fields="domain.ioThreadsPolicy domain.ioThreads"
          " domain.devices.disks[].dedicatedIOThread domain.devices.blockMultiQueue"),
