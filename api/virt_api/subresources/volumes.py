@@ -132,18 +132,16 @@ def _source(volume: Volume) -> str:
     return volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim is not None else ""
 
 
-def _check_plugging(kind: str, vmi: VirtualMachineInstance | None) -> None:
+def _check_plugging(asked: str, vmi: VirtualMachineInstance | None) -> None:
     """Nothing may say yes to what no guest would ever see. Raises Problem 409."""
-    if _BUILT or vmi is None or vmi.status.phase in names.FINAL_PHASES:
-        return
-    text = f"{kind} {vmi.metadata.name} is running: {TODAY.refusal(HOTPLUG_VOLUMES)}"
-    raise Problem(409, text, name=vmi.metadata.name, kind=kind)
+    if not _BUILT and vmi is not None and vmi.status.phase not in names.FINAL_PHASES:
+        raise Problem(409, f"{asked} {vmi.metadata.name} is running: {TODAY.refusal(HOTPLUG_VOLUMES)}")
 
 
 async def _change_vm(call: Call, wish: Wish) -> web.Response:
     async def attempt() -> None:
         vm = await call.vm()
-        _check_plugging("virtualmachine", await call.vmi_of_vm())
+        _check_plugging("VM", await call.vmi_of_vm())
         spec = vm.spec.template.spec if vm.spec.template is not None else VirtualMachineInstanceSpec()
         change = changed(spec, wish)
         if call.config.has(GATE_REQUESTS):
@@ -171,7 +169,7 @@ async def _change_vmi(call: Call, wish: Wish) -> web.Response:
     async def attempt() -> None:
         vmi = await call.vmi()
         checks.running(vmi)
-        _check_plugging("virtualmachineinstance", vmi)
+        _check_plugging("VMI", vmi)
         owned = any(owner.kind == "VirtualMachine" and owner.controller for owner in vmi.metadata.owner_references)
         if owned and not call.config.has(GATE_REQUESTS):
             raise Problem(400, f"VMI {call.name} belongs to a VM: change the volumes of the VM")
