@@ -6,6 +6,7 @@ The words that a watcher sees are compared with those recorded from the real sys
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -226,7 +227,8 @@ def cpus(space: Space, name: str) -> int:
     """As many as the guest sees."""
     with space.console(name) as console:
         console.prompt()
-        return int(console.shell("grep -c ^processor /proc/cpuinfo").split()[-1])
+        text = console.shell("grep -c ^processor /proc/cpuinfo")
+    return int(re.findall(r"(?m)^(\d+)\r?$", text)[-1])
 
 
 def test_more_sockets_need_a_restart_and_then_the_guest_has_them(space: Space) -> None:
