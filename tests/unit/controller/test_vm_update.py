@@ -48,7 +48,7 @@ def change(
     support: Support = COMPLETE,
 ) -> Update:
     """As if all that can ever be changed in a running machine were built, unless a test says otherwise."""
-    return update(Change(before, after, vmi, 2, live, support))
+    return update(Change(before, after, vmi, 2, live, support=support))
 
 
 def paths(result: Update) -> list[str]:
