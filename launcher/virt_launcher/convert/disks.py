@@ -23,7 +23,7 @@ def configure_disks(context: Context, domain: Domain) -> None:
     for index, spec in enumerate(context.vmi.spec.domain.devices.disks):
         path = f"spec.domain.devices.disks[{index}]"
         disk = _disk(context, spec, path)
-        prefix = _PREFIXES[disk.bus or _DEFAULT_BUS]
+        prefix = prefix_of(disk)
         number = taken[prefix] = taken.get(prefix, -1) + 1
         disk.target = prefix + letters(number)
         if disk.bus == "scsi":
@@ -65,6 +65,9 @@ def _set_kind(context: Context, disk: Disk, spec: DiskSpec, path: str) -> None:
 
 
 def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str) -> None:
+    if source is None and spec.cdrom is not None:
+        disk.driver_type, disk.discard = "raw", None  # A drive without a medium.
+        return
     if source is None:
         raise InvalidVMIError(f"{path}.name", f"there is no volume {spec.name!r} that could be this disk")
     disk.driver_type = source.format
@@ -100,6 +103,11 @@ def _point(disk: Disk, source: DiskSource) -> None:
             disk.backing_store.source_dev = below.path
         else:
             disk.backing_store.source_file = below.path
+
+
+def prefix_of(disk: Disk) -> str:
+    """How the names of such disks begin: vd or sd."""
+    return _PREFIXES[disk.bus or _DEFAULT_BUS]
 
 
 def letters(number: int) -> str:

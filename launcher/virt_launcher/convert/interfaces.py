@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from xml.etree import ElementTree as ET
-
 from virt_core.apis.devices import Interface as InterfaceSpec
-from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.convert.context import Attachment, Context
 from virt_launcher.convert.pci import parse_address
-from virt_launcher.domain.codec import to_element
 from virt_launcher.domain.devices import Interface
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError, WrongStateError
@@ -52,18 +48,3 @@ def _model(context: Context, spec: InterfaceSpec, path: str) -> str:
     if spec.model not in _MODELS:
         raise InvalidVMIError(f"{path}.model", f"{spec.model!r} is not one of virtio, {', '.join(_MODELS)}")
     return spec.model
-
-
-def link_changes(vmi: VirtualMachineInstance, domain: Domain) -> list[str]:
-    """The device XML of each interface whose link shall be up and is down, or the other way round."""
-    wanted = {f"ua-{spec.name}": spec.state for spec in vmi.spec.domain.devices.interfaces}
-    changes = []
-    for interface in domain.devices.interfaces:
-        state = wanted.get(interface.alias or "")
-        if state is None or state == "absent":
-            continue
-        target = "down" if state == "down" else "up"
-        if (interface.link or "up") != target:
-            interface.link = target
-            changes.append(ET.tostring(to_element(interface, "interface"), encoding="unicode"))
-    return changes

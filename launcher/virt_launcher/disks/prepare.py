@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,9 +50,10 @@ class DiskPreparer:
         self._paths = paths
         self._children = children
 
-    def prepare(self, vmi: VirtualMachineInstance) -> Prepared:
+    def prepare(self, vmi: VirtualMachineInstance, made: Container[str] = ()) -> Prepared:
+        """`made` are volumes that a running machine has already; nothing of theirs is touched."""
         prepared = Prepared(kernel=self._kernel(vmi))
-        wanted = {disk.name for disk in vmi.spec.domain.devices.disks}
+        wanted = {disk.name for disk in vmi.spec.domain.devices.disks if disk.name not in made}
         for index, volume in enumerate(vmi.spec.volumes):
             if volume.name in wanted:
                 self._volume(vmi, index, volume, prepared)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
+from xml.etree import ElementTree as ET
 
-from virt_launcher.domain.domain import Domain, from_xml, to_xml
+from virt_launcher.domain.codec import from_element, slots_of
+from virt_launcher.domain.domain import Devices, Domain, from_xml, to_xml
 from virt_launcher.errors import LauncherError, NoMachineError, UnavailableError, WrongStateError
 from virt_launcher.hypervisor.ports import (
     ALIVE,
@@ -37,6 +39,8 @@ class FakeHypervisor:
         self.refuses = ""
         self.report: AgentReport | None = None
         self.errors: dict[str, str] = {}
+        #: What libvirt says when the device with this alias is to change.
+        self.device_errors: dict[str, str] = {}
         self.screen = b"P6\n2 1\n255\n\xff\x00\x00\x00\x00\xff"
         self.agent = AgentInfo("7.2")
         self.users: tuple[AgentUser, ...] = ()
@@ -76,7 +80,7 @@ class FakeHypervisor:
             assert self._domain is not None
             shown = from_xml(to_xml(self._domain))
             if shown.memory is not None:
-                shown.memory.value = (shown.memory.value or 0) // 1024
+                shown.memory.unit, shown.memory.value = "KiB", (shown.memory.value or 0) // 1024
             for channel in shown.devices.channels:
                 channel.target_state = "connected" if self.report is not None else "disconnected"
             return to_xml(shown)
@@ -100,10 +104,23 @@ class FakeHypervisor:
             self._domain = None
         self._tell(Change.LIFECYCLE)
 
+    def attach_device(self, xml: str) -> None:
+        with self._device("attach_device", xml) as (listed, device):
+            listed.append(device)
+
     def update_device(self, xml: str) -> None:
-        with self._called("update_device"):
+        with self._device("update_device", xml) as (listed, device):
+            listed[:] = [device if known.alias == device.alias else known for known in listed]
+
+    def detach_device(self, alias: str, deadline_s: float) -> None:
+        with self._called(f"detach_device {alias}"):
             self._alive()
-            self.calls[-1] += " " + xml
+            assert self._domain is not None
+            if alias in self.device_errors:
+                raise LauncherError(f"{self.device_errors[alias]} within {deadline_s:.0f} s")
+            devices = self._domain.devices
+            devices.disks = [disk for disk in devices.disks if disk.alias != alias]
+            devices.interfaces = [nic for nic in devices.interfaces if nic.alias != alias]
 
     def stats(self) -> dict[str, Any]:
         with self._called("stats"):
@@ -188,6 +205,19 @@ class FakeHypervisor:
             raise UnavailableError("there is no connection to libvirt now")
         self.calls.append(name)
         return self._lock
+
+    @contextmanager
+    def _device(self, command: str, xml: str) -> Iterator[tuple[list[Any], Any]]:
+        """The list that the device belongs to, and the device itself."""
+        with self._called(f"{command} {xml}"):
+            self._alive()
+            assert self._domain is not None
+            element = ET.fromstring(xml)  # noqa: S314 - our own text
+            slot = next(slot for slot in slots_of(Devices) if slot.place.leaf == element.tag)
+            device: Any = from_element(element, slot.kind)
+            if (alias := getattr(device, "alias", None) or "") in self.device_errors:
+                raise LauncherError(self.device_errors[alias])
+            yield getattr(self._domain.devices, slot.name), device
 
     def _required(self) -> Facts:
         if self._domain is None:

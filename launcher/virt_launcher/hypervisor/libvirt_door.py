@@ -148,9 +148,19 @@ class LibvirtDoor(GuestDoor, SevDoor):
             has_nvram = "<nvram" in domain.XMLDesc(0)
             domain.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM if has_nvram else 0)
 
+    def attach_device(self, xml: str) -> None:
+        with self._machine() as domain:
+            domain.attachDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
     def update_device(self, xml: str) -> None:
         with self._machine() as domain:
-            domain.updateDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE | libvirt.VIR_DOMAIN_AFFECT_CONFIG)
+            domain.updateDeviceFlags(xml, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
+    def detach_device(self, alias: str, deadline_s: float) -> None:
+        from virt_launcher.hypervisor.libvirt_detach import detach  # Most machines never lose a device.
+
+        with self._asking() as connection, self._machine() as domain:
+            detach(connection, domain, alias, deadline_s)
 
     def stats(self) -> dict[str, Any]:
         with self._asking() as connection:

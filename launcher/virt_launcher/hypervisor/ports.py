@@ -137,7 +137,15 @@ class Hypervisor(Protocol):
 
     def undefine(self) -> None: ...
 
+    def attach_device(self, xml: str) -> None:
+        """Like all three, of the running machine: it is never started again from its definition."""
+        ...
+
     def update_device(self, xml: str) -> None: ...
+
+    def detach_device(self, alias: str, deadline_s: float) -> None:
+        """Returns when the guest has let the device go, or at once when there is none. LauncherError after that."""
+        ...
 
     def stats(self) -> dict[str, Any]:
         """libvirt's bulk statistics under their own names, e.g. `cpu.time`; empty when nothing runs."""

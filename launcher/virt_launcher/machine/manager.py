@@ -14,15 +14,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
 from virt_launcher.convert.context import Attachment, Context, Smbios
 from virt_launcher.convert.converter import convert
-from virt_launcher.convert.interfaces import link_changes
 from virt_launcher.disks.held import check_held
 from virt_launcher.disks.prepare import DiskPreparer, Prepared
-from virt_launcher.domain.domain import from_xml, to_xml
+from virt_launcher.domain.domain import to_xml
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError, WrongStateError
 from virt_launcher.hypervisor.ports import ALIVE, Facts, Hypervisor, State
 from virt_launcher.machine.attestation import Attestation
@@ -30,8 +30,11 @@ from virt_launcher.machine.controls import Controls
 from virt_launcher.machine.guest_agent import GuestAgent
 from virt_launcher.machine.monitor import Monitor
 from virt_launcher.machine.observer import Observer
-from virt_launcher.machine.state import MachineView
+from virt_launcher.machine.state import MachineView, Synced
 from virt_launcher.settings import Settings
+
+if TYPE_CHECKING:
+    from virt_launcher.converge.changes import NeedsRestart
 
 log = get_logger(__name__)
 
@@ -72,6 +75,7 @@ class DomainManager:
         self.controls = Controls(hypervisor, self._modifying, self._require)
         self.attestation = Attestation(hypervisor, self._modifying, self._require)
         self.handoffs: dict[str, int] = {}
+        self.synced = Synced()
 
     def view(self) -> MachineView:
         """The machine as it is now."""
@@ -84,13 +88,14 @@ class DomainManager:
 
     # -- commands --------------------------------------------------------------------------------------------------
 
-    def sync(self, vmi: VirtualMachineInstance, options: SyncOptions) -> MachineView:
-        """Makes the machine match the VMI. Idempotent."""
+    def sync(self, vmi: VirtualMachineInstance, options: SyncOptions, digest: str = "") -> MachineView:
+        """Makes the machine match the VMI. Idempotent. `digest` is the caller's name for what is asked."""
         self._check_identity(vmi)
         with self._modifying():
             facts = self._hypervisor.facts()
             if facts is not None and facts.state in ALIVE:
-                self._update(vmi)
+                self.synced = Synced()  # Half of it may be done when it fails.
+                self.synced = Synced(digest, self._converge(vmi, options))
             elif self._monitor.started:
                 raise WrongStateError("the machine has ended; a launcher starts its machine only once")
             elif self._monitor.stopping:
@@ -99,6 +104,7 @@ class DomainManager:
                 raise WrongStateError("this launcher waits for a machine that moves in, so it starts none")
             else:
                 self._start(vmi, options)
+                self.synced = Synced(digest)
         return self.view()
 
     def pause(self) -> None:
@@ -163,7 +169,7 @@ class DomainManager:
     def _start(self, vmi: VirtualMachineInstance, options: SyncOptions) -> None:
         self._write_capabilities(options.capability_cache)
         prepared = self._preparer.prepare(vmi)
-        domain = convert(self._context(vmi, options, prepared))
+        domain = convert(self._context(vmi, options, prepared, self._usable_kvm(options)))
         self._settings.paths.machine_dir(self._settings.uid).mkdir(parents=True, exist_ok=True)
         self._hypervisor.define(to_xml(domain))
         self.stamp("domain-defined")
@@ -187,10 +193,7 @@ class DomainManager:
             self._hypervisor.destroy()
             raise
 
-    def _context(self, vmi: VirtualMachineInstance, options: SyncOptions, prepared: Prepared) -> Context:
-        kvm = self._kvm()
-        if not kvm and not (options.allow_emulation or self._settings.allow_emulation):
-            raise WrongStateError("KVM can not be used on this node, and software emulation is not allowed")
+    def _context(self, vmi: VirtualMachineInstance, options: SyncOptions, prepared: Prepared, kvm: bool) -> Context:
         return Context(
             vmi=vmi,
             machine_dir=str(self._settings.paths.machine_dir(self._settings.uid)),
@@ -204,10 +207,20 @@ class DomainManager:
             vhost_vsock=(self._settings.paths.devices / "vhost-vsock").exists(),
         )
 
-    def _update(self, vmi: VirtualMachineInstance) -> None:
-        """What may change while the guest runs: for now the state of the links."""
-        for xml in link_changes(vmi, from_xml(self._hypervisor.describe())):
-            self._hypervisor.update_device(xml)
+    def _usable_kvm(self, options: SyncOptions) -> bool:
+        kvm = self._kvm()
+        if not kvm and not (options.allow_emulation or self._settings.allow_emulation):
+            raise WrongStateError("KVM can not be used on this node, and software emulation is not allowed")
+        return kvm
+
+    def _converge(self, vmi: VirtualMachineInstance, options: SyncOptions) -> tuple[NeedsRestart, ...]:
+        """Imported only here: most machines run to their end as they were started."""
+        from virt_launcher.converge.converge import converge
+
+        def context_of(vmi: VirtualMachineInstance, prepared: Prepared) -> Context:
+            return self._context(vmi, options, prepared, kvm=False)  # The running machine knows better.
+
+        return converge(self._hypervisor, self._preparer, vmi, context_of, self._monitor.read_pid)
 
     def _write_capabilities(self, files: Mapping[str, bytes]) -> None:
         """Before libvirt looks at QEMU for the first time, so that it need not start it only to ask what it can do."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from virt_launcher.convert.consoles import AGENT_CHANNEL
 from virt_launcher.domain.domain import Domain
 from virt_launcher.hypervisor.ports import ALIVE, AgentInfo, AgentInterface, AgentReport, Facts, State
+
+if TYPE_CHECKING:
+    from virt_launcher.converge.changes import NeedsRestart
 
 _KIB = 1024
 _GOOD_ENDS = frozenset({"Shutdown", "Destroyed", "Migrated", "Saved", "FromSnapshot"})
@@ -33,6 +37,14 @@ class AgentView:
     connected: bool = False
     report: AgentReport = field(default_factory=AgentReport)
     about: AgentInfo = field(default_factory=AgentInfo)
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What virt-handler asked for last, by its own name for it, and what of that waits for a restart."""
+
+    digest: str = ""
+    needs_restart: tuple[NeedsRestart, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from virt_launcher.service.messages import (
     filesystem_message,
     guest_info_message,
     measurement_message,
+    synced_message,
     user_message,
 )
 from virt_launcher.settings import Settings
@@ -87,10 +88,12 @@ class LauncherService(LauncherServicer):
 
     def SyncVMI(self, request: pb.SyncVMIRequest, context: grpc.ServicerContext) -> pb.SyncVMIResponse:
         with translated():
-            view = self._manager.sync(decode_vmi(request.vmi_json), options_from(request.options))
+            vmi, options = decode_vmi(request.vmi_json), options_from(request.options)
+            view = self._manager.sync(vmi, options, request.digest)
         self._on_change()
         handoffs = [pb.Handoff(name=name, time_us=time_us) for name, time_us in self._manager.handoffs.items()]
-        return pb.SyncVMIResponse(domain=domain_message(view), handoffs=handoffs)
+        synced = synced_message(self._manager.synced)
+        return pb.SyncVMIResponse(domain=domain_message(view), handoffs=handoffs, synced=synced)
 
     def Pause(self, request: pb.PauseRequest, context: grpc.ServicerContext) -> pb.PauseResponse:
         self._command(self._manager.pause)
@@ -115,7 +118,9 @@ class LauncherService(LauncherServicer):
     def GetDomain(self, request: pb.GetDomainRequest, context: grpc.ServicerContext) -> pb.GetDomainResponse:
         with translated():
             view = self._manager.view()
-        return pb.GetDomainResponse(domain=None if view.state is State.ABSENT else domain_message(view))
+        if view.state is State.ABSENT:
+            return pb.GetDomainResponse()
+        return pb.GetDomainResponse(domain=domain_message(view), synced=synced_message(self._manager.synced))
 
     def GetDomainStats(
         self, request: pb.GetDomainStatsRequest, context: grpc.ServicerContext

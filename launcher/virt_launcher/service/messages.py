@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, Measurement, State
-from virt_launcher.machine.state import InterfaceView, MachineView
+from virt_launcher.machine.state import InterfaceView, MachineView, Synced
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 _STATES = {
@@ -37,6 +37,11 @@ def domain_message(view: MachineView) -> pb.Domain:
         agent_commands=view.agent.about.commands,
         filesystems_frozen=view.filesystems_frozen,
     )
+
+
+def synced_message(synced: Synced) -> pb.Synced:
+    needs = [pb.RestartNeed(field=need.field, reason=need.reason) for need in synced.needs_restart]
+    return pb.Synced(digest=synced.digest, needs_restart=needs)
 
 
 def interface_message(view: InterfaceView) -> pb.GuestInterface:

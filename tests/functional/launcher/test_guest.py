@@ -69,6 +69,51 @@ def _link_goes_down(box: Sandbox, cache: list[pb.CacheFile], nic: pb.InterfaceAt
     assert answer.domain.interfaces[0].link_state == "down"
 
 
+#: Tells which virtio disks the guest has, whenever that changes.
+DISKS = """#!/bin/sh
+while :; do
+  new=$(echo /sys/block/vd*)
+  [ "$new" = "$old" ] || echo "disks: $new." > /dev/console
+  old=$new
+  usleep 200000
+done &
+"""
+
+
+def disks(box: Sandbox) -> list[str]:
+    """As the guest told last."""
+    told = [line.partition("disks: ")[2] for line in console(box).splitlines() if "disks: " in line]
+    return [path.removeprefix("/sys/block/") for path in told[-1].rstrip(". \r").split()] if told else []
+
+
+def test_a_guest_gets_a_disk_and_lets_it_go(
+    box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path
+) -> None:
+    """On a port that was spare: the guest's own kernel finds the disk, and answers when it is to go."""
+    shutil.copytree(guest_files, box.root / "images/disk_0")
+    box.serve_notify()
+    box.start()
+    box.wait_ready()
+    body = guest_vmi()
+    body["spec"]["volumes"][1]["cloudInitNoCloud"]["userData"] = DISKS
+    del body["spec"]["domain"]["devices"]["interfaces"]  # The guest would wait for an address first.
+
+    def sync() -> pb.SyncVMIResponse:
+        return box.stub.SyncVMI(request(body, capability_cache), timeout=30)
+
+    sync()
+    eventually(lambda: disks(box) == ["vda", "vdb"])
+    # First in both lists: nobody moves for it.
+    body["spec"]["domain"]["devices"]["disks"].insert(0, {"name": "late", "disk": {"bus": "virtio"}})
+    body["spec"]["volumes"].insert(0, {"name": "late", "emptyDisk": {"capacity": "10Mi"}})
+    before = {"root": "vda", "ci": "vdb", "scratch": "sda"}
+    assert dict(sync().domain.disk_targets) == before | {"late": "vdc"}
+    eventually(lambda: disks(box) == ["vda", "vdb", "vdc"])
+    del body["spec"]["domain"]["devices"]["disks"][0], body["spec"]["volumes"][0]
+    assert dict(sync().domain.disk_targets) == before
+    eventually(lambda: disks(box) == ["vda", "vdb"])
+
+
 def test_a_guest_by_its_kernel(box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path) -> None:
     shutil.copytree(guest_files, box.root / "kernel", dirs_exist_ok=True)
     box.start()

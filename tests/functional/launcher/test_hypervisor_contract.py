@@ -124,3 +124,13 @@ def test_a_processor_without_sev_says_so(hypervisor: Hypervisor) -> None:
         hypervisor.launch_measurement()
     with pytest.raises(LauncherError):
         hypervisor.inject_secret("aGVhZGVy", "c2VjcmV0")
+
+
+def test_devices_of_a_machine_that_does_not_run_cannot_change(hypervisor: Hypervisor) -> None:
+    disk = "<disk type='file' device='disk'><source file='/x'/><target dev='vdb'/><alias name='ua-x'/></disk>"
+    with pytest.raises(NoMachineError):
+        hypervisor.attach_device(disk)
+    hypervisor.define(XML)
+    for act in (lambda: hypervisor.attach_device(disk), lambda: hypervisor.update_device(disk)):
+        with pytest.raises(LauncherError):
+            act()

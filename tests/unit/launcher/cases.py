@@ -164,6 +164,7 @@ CASES: dict[str, Case] = {
     ),
     "paused": Case(spec={"startStrategy": "Paused"}),
     "reboot-terminates": Case(domain={"rebootPolicy": "Terminate"}),
+    "cdrom-empty": Case(domain={"devices": {"disks": [{"name": "cd", "cdrom": {"bus": "sata"}}]}}),
     "disk-buses": Case(
         domain={
             "devices": {

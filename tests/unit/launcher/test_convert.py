@@ -6,14 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launcher.cases import ROOT, Case, context_of, disk, empty, vmi_of
-from virt_launcher.convert.context import Attachment
+from tests.unit.launcher.cases import ROOT, Case, context_of, disk, empty
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.cpu import topology_of
 from virt_launcher.convert.disks import letters
-from virt_launcher.convert.interfaces import link_changes
 from virt_launcher.disks.sources import DiskSource
-from virt_launcher.domain.domain import from_xml, to_xml
 from virt_launcher.errors import InvalidVMIError, WrongStateError
 
 D = "spec.domain"
@@ -157,18 +154,6 @@ def test_a_slot_that_the_user_took_is_not_given_away() -> None:
     body = {"disks": [disk("a"), {"name": "b", "disk": {"bus": "virtio", "pciAddress": "0000:00:03.0"}}]}
     domain = convert(context_of(Case(domain={"devices": body}, spec={"volumes": empty("a", "b")})))
     assert [d.address.slot for d in domain.devices.disks if d.address] != ["0x03", "0x03"]
-
-
-@pytest.mark.parametrize(("state", "expected"), [("", []), ("up", []), ("absent", []), ("down", ["down"])])
-def test_links_change_only_when_they_differ(state: str, expected: list[str]) -> None:
-    def case(state: str) -> Case:
-        nic = {"name": "n", "bridge": {}, "state": state}
-        return Case(domain={"devices": {"interfaces": [nic]}}, context={"attachments": {"n": Attachment("tap0")}})
-
-    running = from_xml(to_xml(convert(context_of(case("up")))))
-    changes = link_changes(vmi_of(case(state)), running)
-    assert [f'<link state="{word}" />' in change for word, change in zip(expected, changes)] == [True] * len(expected)
-    assert len(changes) == len(expected)
 
 
 def test_disks_keep_the_order_of_the_manifest() -> None:

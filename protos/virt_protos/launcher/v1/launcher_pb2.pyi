@@ -117,8 +117,11 @@ class SyncVMIRequest(_message.Message):
 
     VMI_JSON_FIELD_NUMBER: _builtins.int
     OPTIONS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
     vmi_json: _builtins.bytes
     """kubevirt.io/v1 VirtualMachineInstance as JSON, exactly as the API server holds it."""
+    digest: _builtins.str
+    """The caller's name for what it asks for. The launcher only keeps it, so that whoever asks later need not sync again."""
     @_builtins.property
     def options(self) -> Global___SyncOptions: ...
     def __init__(
@@ -126,10 +129,11 @@ class SyncVMIRequest(_message.Message):
         *,
         vmi_json: _builtins.bytes = ...,
         options: Global___SyncOptions | None = ...,
+        digest: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "vmi_json", b"vmi_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "options", b"options", "vmi_json", b"vmi_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -270,25 +274,83 @@ class SyncVMIResponse(_message.Message):
 
     DOMAIN_FIELD_NUMBER: _builtins.int
     HANDOFFS_FIELD_NUMBER: _builtins.int
+    SYNCED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def domain(self) -> Global___Domain: ...
     @_builtins.property
     def handoffs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Handoff]:
         """The handoffs inside the launcher, with their times, for `virtctl explain`."""
 
+    @_builtins.property
+    def synced(self) -> Global___Synced:
+        """What was asked for and done just now."""
+
     def __init__(
         self,
         *,
         domain: Global___Domain | None = ...,
         handoffs: _abc.Iterable[Global___Handoff] | None = ...,
+        synced: Global___Synced | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "synced", b"synced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "handoffs", b"handoffs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "handoffs", b"handoffs", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SyncVMIResponse: _TypeAlias = SyncVMIResponse  # noqa: Y015
+
+@_typing.final
+class Synced(_message.Message):
+    """What the machine was last brought in line with."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DIGEST_FIELD_NUMBER: _builtins.int
+    NEEDS_RESTART_FIELD_NUMBER: _builtins.int
+    digest: _builtins.str
+    """As the caller gave it."""
+    @_builtins.property
+    def needs_restart(self) -> _containers.RepeatedCompositeFieldContainer[Global___RestartNeed]:
+        """What the running machine can not become."""
+
+    def __init__(
+        self,
+        *,
+        digest: _builtins.str = ...,
+        needs_restart: _abc.Iterable[Global___RestartNeed] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "needs_restart", b"needs_restart"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Synced: _TypeAlias = Synced  # noqa: Y015
+
+@_typing.final
+class RestartNeed(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIELD_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    field: _builtins.str
+    """The path in the VMI, e.g. spec.domain.cpu.sockets."""
+    reason: _builtins.str
+    """For people: why it waits for a restart."""
+    def __init__(
+        self,
+        *,
+        field: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["field", b"field", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestartNeed: _TypeAlias = RestartNeed  # noqa: Y015
 
 @_typing.final
 class Handoff(_message.Message):
@@ -663,18 +725,24 @@ class GetDomainResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DOMAIN_FIELD_NUMBER: _builtins.int
+    SYNCED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def domain(self) -> Global___Domain:
         """Absent when there is no machine."""
+
+    @_builtins.property
+    def synced(self) -> Global___Synced:
+        """Absent when nothing was synced yet."""
 
     def __init__(
         self,
         *,
         domain: Global___Domain | None = ...,
+        synced: Global___Synced | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "synced", b"synced"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "synced", b"synced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,70 @@
+"""A running machine as libvirt shows it, and one that takes changes: models for the tests of convergence."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tests.unit.launcher.cases import Case, context_of
+from virt_launcher.converge.changes import Act, Change, DeviceChange
+from virt_launcher.converge.kinds import OUR_ALIAS
+from virt_launcher.converge.wanted import wanted_domain
+from virt_launcher.convert.converter import convert
+from virt_launcher.domain.devices import Address, Controller, Input
+from virt_launcher.domain.domain import Domain, from_xml, to_xml
+
+
+def started(case: Case) -> Domain:
+    """As libvirt would show it: with aliases, addresses and devices of its own."""
+    live = from_xml(to_xml(convert(context_of(case))))
+    live.os.machine = "pc-q35-7.2"
+    if live.memory is not None:
+        live.memory.unit, live.memory.value = "KiB", (live.memory.value or 0) // 1024
+    devices = live.devices
+    devices.inputs += [
+        Input(type="mouse", bus="ps2", alias="input0"),
+        Input(type="keyboard", bus="ps2", alias="input1"),
+    ]
+    devices.controllers += [Controller(type="sata", index=0), Controller(type="pci", index=0, model="pcie-root")]
+    for number, device in enumerate(i for i in devices.inputs if i.alias is None):
+        device.alias = f"input{number}"
+    for channel in devices.channels:
+        channel.target_state = "connected"
+    return live
+
+
+def wanted(case: Case, live: Domain) -> Domain:
+    return wanted_domain(context_of(case), live)
+
+
+def changed(live: Domain, changes: Iterable[Change]) -> Domain:
+    """What libvirt makes of the changes: a device that comes without an address is put on a free port."""
+    result = copy.deepcopy(live)
+    ports = (f"0x{number:02x}" for number in itertools.count(0x10))
+    for change in changes:
+        if isinstance(change, DeviceChange):
+            _change(getattr(result.devices, f"{change.tag}s"), change, ports)
+    return result
+
+
+def _change(listed: list[Any], change: DeviceChange, ports: Iterator[str]) -> None:
+    alias = getattr(change.device, "alias", None)
+    known = [device for device in listed if alias is not None and device.alias == alias]
+    if change.act is Act.ATTACH:
+        assert not known
+        device = copy.deepcopy(change.device)
+        where = Address(type="pci", domain="0x0000", bus=next(ports), slot="0x00", function="0x0")
+        device.address = device.address or where
+        listed.append(device)
+        return
+    assert len(known) == 1, change
+    index = listed.index(known[0])
+    listed[index : index + 1] = [copy.deepcopy(change.device)] if change.act is Act.UPDATE else []
+
+
+def named(domain: Domain, slot: str) -> dict[str, tuple[str | None, Address | None]]:
+    """Target and address of each device that we named."""
+    devices = getattr(domain.devices, slot)
+    return {d.alias.removeprefix(OUR_ALIAS): (d.target, d.address) for d in devices}

@@ -1,0 +1,189 @@
+"""The difference between the machine that is wanted and the one that runs."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tests.unit.launcher.cases import CASES, ROOT, Case, disk, empty
+from tests.unit.launcher.machines import changed, named, started, wanted
+from virt_launcher.converge.changes import Act, Change, DeviceChange, NeedsRestart
+from virt_launcher.converge.difference import difference
+from virt_launcher.convert import firmware
+from virt_launcher.domain.devices import Address
+from virt_launcher.domain.domain import Domain, from_xml
+
+
+def machine(disks: list[dict[str, Any]], nics: list[dict[str, Any]] | None = None, **domain: Any) -> Case:
+    volumes = [ROOT if d["name"] == "root" else empty(d["name"])[0] for d in disks if not d.get("empty")]
+    plain = [{key: value for key, value in d.items() if key != "empty"} for d in disks]
+    return Case(domain={"devices": {"disks": plain, "interfaces": nics or []}} | domain, spec={"volumes": volumes})
+
+
+def nic(name: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "bridge": {}} | more
+
+
+def between(before: Case, after: Case) -> tuple[Change, ...]:
+    live = started(before)
+    return difference(wanted(after, live), live)
+
+
+def told(changes: tuple[Change, ...]) -> list[str]:
+    return [f"{c.what} {c.act.value}" if isinstance(c, DeviceChange) else f"restart {c.field}" for c in changes]
+
+
+@pytest.fixture(autouse=True)
+def _image_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(firmware.Ovmf, "present", property(lambda self: True))
+    monkeypatch.setattr("virt_launcher.convert.devices.shutil.which", lambda *_, **__: "/usr/bin/swtpm")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_machine_that_nobody_changed_has_none(name: str) -> None:
+    assert between(CASES[name], CASES[name]) == ()
+
+
+def test_what_libvirt_adds_to_a_real_machine_is_no_difference() -> None:
+    from tests.unit.launcher.test_golden import GOLDEN
+
+    live = from_xml((GOLDEN / "live.xml").read_text())
+    assert difference(copy.deepcopy(live), live) == ()
+
+
+def test_a_link_is_changed_and_nothing_else() -> None:
+    up, down = machine([], [nic("a"), nic("b")]), machine([], [nic("a"), nic("b", state="down")])
+    changes = between(up, down)
+    assert told(changes) == ['interface "b" changed']
+    [change] = changes
+    assert isinstance(change, DeviceChange)
+    live = started(up).devices.interfaces[1]
+    assert (change.device.link, change.device.mac, change.device.address) == ("down", live.mac, live.address)
+    assert told(between(down, up)) == ['interface "b" changed']
+
+
+def test_a_disk_in_the_middle_renames_nobody() -> None:
+    before = machine([disk("root"), disk("z", "scsi")])
+    after = machine([disk("new"), disk("root"), disk("other", "scsi"), disk("z", "scsi")])
+    live = started(before)
+    want = wanted(after, live)
+    assert {name: target for name, (target, _) in named(want, "disks").items()} == {
+        "root": "vda",
+        "new": "vdb",
+        "z": "sda",
+        "other": "sdb",
+    }
+    for name, identity in named(live, "disks").items():
+        assert named(want, "disks")[name] == identity
+    assert told(difference(want, live)) == ['disk "new" attached', 'disk "other" attached']
+
+
+def test_a_new_disk_is_left_to_the_ports_that_are_free() -> None:
+    [change] = between(machine([disk("root")]), machine([disk("root"), disk("new")]))
+    assert isinstance(change, DeviceChange)
+    assert change.device.address is None
+
+
+def test_the_name_of_a_disk_that_goes_is_not_given_away_yet() -> None:
+    live = changed(
+        started(machine([disk("root")])), between(machine([disk("root")]), machine([disk("root"), disk("a")]))
+    )
+    changes = difference(wanted(machine([disk("root"), disk("b")]), live), live)
+    assert told(changes) == ['disk "a" detached', 'disk "b" attached']
+    assert [c.device.target for c in changes if isinstance(c, DeviceChange)] == ["vdb", "vdc"]
+
+
+def test_a_scsi_disk_brings_its_controller() -> None:
+    changes = between(machine([disk("root")]), machine([disk("root"), disk("s", "scsi")]))
+    assert told(changes) == ['controller "scsi-0" attached', 'disk "s" attached']
+
+
+def test_media_come_and_go() -> None:
+    drive = {"name": "cd", "cdrom": {"bus": "sata"}}
+    full, bare = machine([disk("root"), drive]), machine([disk("root"), drive | {"empty": True}])
+    assert told(between(full, bare)) == ['disk "cd" changed']
+    assert told(between(bare, full)) == ['disk "cd" changed']
+    [ejected] = between(full, bare)
+    assert isinstance(ejected, DeviceChange)
+    assert ejected.device.source_file is None
+    assert changed_to_agree(full, bare)
+    assert changed_to_agree(bare, full)
+
+
+def changed_to_agree(before: Case, after: Case) -> bool:
+    live = started(before)
+    later = changed(live, difference(wanted(after, live), live))
+    return difference(wanted(after, later), later) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "field", "words"),
+    [
+        (machine([disk("root")]), machine([]), "disks", "stays until it starts anew"),
+        (machine([disk("s", "sata")]), machine([]), "disks", "bus sata"),
+        (machine([]), machine([disk("s", "sata")]), "disks", "virtio and scsi can"),
+        (machine([]), machine([{"name": "cd", "cdrom": {}, "empty": True}]), "disks", "CD-ROM drive"),
+        (machine([disk("d")]), machine([disk("d", serial="7")]), "disks", "serial cannot change"),
+        (machine([disk("d")]), machine([disk("d"), disk("e", dedicatedIOThread=True)]), "disks", "thread of its own"),
+        (machine([], [nic("a")]), machine([], [nic("a", model="e1000")]), "interfaces", "model"),
+        (machine([], [nic("a")]), machine([], []), "interfaces", "stays until it starts anew"),
+        (machine([]), machine([], [nic("a", model="e1000")]), "interfaces", "e1000 cannot be plugged"),
+    ],
+)
+def test_what_needs_a_restart_says_why(before: Case, after: Case, field: str, words: str) -> None:
+    changes = [change for change in between(before, after) if isinstance(change, NeedsRestart)]
+    assert any(change.field == f"spec.domain.devices.{field}" and words in change.reason for change in changes), changes
+    assert not any(isinstance(change, DeviceChange) for change in between(before, after))
+
+
+@pytest.mark.parametrize(
+    ("domain", "field"),
+    [
+        ({"memory": {"guest": "256Mi"}}, "spec.domain.memory.guest"),
+        ({"memory": {"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}}}, "spec.domain.memory.hugepages"),
+        ({"cpu": {"sockets": 2}}, "spec.domain.cpu.sockets"),
+        ({"cpu": {"cores": 2}}, "spec.domain.cpu"),
+        ({"machine": {"type": "pc"}}, "spec.domain.machine.type"),
+        ({"firmware": {"serial": "s", "uuid": "6e311d7c-7bc3-4420-8f30-ea6a144a4f7b"}}, "spec.domain.firmware"),
+        ({"features": {"acpi": {"enabled": False}}}, "spec.domain.features"),
+        ({"features": {"smm": {}}}, "spec.domain.features"),
+        ({"clock": {"timezone": "Europe/Berlin"}}, "spec.domain.clock"),
+        ({"ioThreadsPolicy": "auto"}, "spec.domain.ioThreadsPolicy"),
+        ({"devices": {"rng": {}}}, "spec.domain.devices.rng"),
+        ({"devices": {"autoattachSerialConsole": False}}, "spec.domain.devices.autoattachSerialConsole"),
+        ({"devices": {"autoattachMemBalloon": False}}, "spec.domain.devices.autoattachMemBalloon"),
+        ({"devices": {"inputs": [{"name": "t", "type": "tablet", "bus": "usb"}]}}, "spec.domain.devices.inputs"),
+    ],
+)
+def test_the_rest_of_the_machine_stays(domain: dict[str, Any], field: str) -> None:
+    changes = between(Case(), Case(domain=domain))
+    assert field in [change.field for change in changes if isinstance(change, NeedsRestart)], changes
+    assert not any(isinstance(change, DeviceChange) for change in changes)
+
+
+def test_links_first_then_what_goes_then_what_comes() -> None:
+    live = started(machine([disk("root")], [nic("a")]))
+    plugged = changed(live, difference(wanted(machine([disk("root"), disk("old")], [nic("a")]), live), live))
+    changes = difference(wanted(machine([disk("root"), disk("new")], [nic("a", state="down")]), plugged), plugged)
+    assert [c.act for c in changes if isinstance(c, DeviceChange)] == [Act.UPDATE, Act.DETACH, Act.ATTACH]
+
+
+def test_threads_stay_and_new_disks_join_the_idlest() -> None:
+    pool = {"ioThreadsPolicy": "supplementalPool", "ioThreads": {"supplementalPoolThreadCount": 2}}
+    live = started(machine([disk("a"), disk("b"), disk("c")], **pool))
+    assert [d.iothread for d in live.devices.disks] == [1, 2, 1]
+    want = wanted(machine([disk("n"), disk("c"), disk("b"), disk("a")], **pool), live)
+    assert {d.alias: d.iothread for d in want.devices.disks} == {"ua-n": 2, "ua-a": 1, "ua-b": 2, "ua-c": 1}
+
+
+def test_a_place_that_the_user_chose_is_kept() -> None:
+    there = {"name": "n", "disk": {"bus": "virtio", "pciAddress": "0000:01:00.0"}}
+    [change] = between(machine([]), machine([there]))
+    assert isinstance(change, DeviceChange)
+    assert change.device.address == Address(type="pci", domain="0x0000", bus="0x01", slot="0x00", function="0x0")
+
+
+def test_a_machine_without_devices_wants_none() -> None:
+    assert difference(Domain(), Domain()) == ()
