@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from virt_controller.vm import facts
+from virt_controller.vm import facts, links
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.apis.quantity import parse_bytes
@@ -66,6 +66,7 @@ def update(change: Change) -> Update:
     if paths := list(_different(before, after, "spec.template.spec")):
         shown = ", ".join(paths[:_MAX_PATHS]) + (" and others" if len(paths) > _MAX_PATHS else "")
         result.restart.append(f"{shown} changed")
+    result.operations += links.operations(change.wanted, change.vmi)
     if not result.restart and not result.waits and not change.relabelled:
         path = pointer("metadata", "annotations", names.ANNOTATION_VM_GENERATION)
         result.operations.append(op.add(path, str(change.generation)))
@@ -156,6 +157,7 @@ def _comparable(change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, A
     plain["volumes"] = [v for v in plain.get("volumes") or [] if v["name"] not in hot]
     devices = domain.get("devices") or {}
     devices["disks"] = [d for d in devices.get("disks") or [] if d["name"] not in hot]
+    links.without_links(devices)
     firmware = change.vmi.spec.domain.firmware
     if firmware is not None and (domain.get("firmware") or {}).get("uuid") == firmware.uuid:
         del domain["firmware"]["uuid"]

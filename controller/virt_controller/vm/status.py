@@ -105,9 +105,15 @@ def _conditions(view: View, outcome: Outcome, now: datetime) -> list[Condition]:
     else:
         _mirror(conditions, vmi, now)
     _tell(conditions, names.CONDITION_FAILURE, outcome.trouble, now)
-    restart = Trouble("", outcome.restart_required) if outcome.restart_required else None
-    _tell(conditions, names.CONDITION_RESTART_REQUIRED, restart, now)
+    text = outcome.restart_required or _needs_restart(vmi)
+    _tell(conditions, names.CONDITION_RESTART_REQUIRED, Trouble("", text) if text else None, now)
     return conditions
+
+
+def _needs_restart(vmi: VirtualMachineInstance | None) -> str:
+    """What the node found that the running machine cannot become."""
+    told = get_condition(vmi.status.conditions, names.CONDITION_RESTART_REQUIRED) if vmi is not None else None
+    return told.message if told is not None else ""
 
 
 def _mirrored(vmi: VirtualMachineInstance | None) -> frozenset[str]:
