@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_handler.decisions.limits import MAX_ADDRESSES, MAX_COMMANDS, MAX_INTERFACES, MAX_WORD, clip
+from virt_handler.decisions.limits import MAX_ADDRESSES, MAX_COMMANDS, MAX_INTERFACES, MAX_NEEDS, MAX_WORD, clip
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 ALIVE = frozenset(
@@ -74,6 +74,15 @@ def bounded(domain: pb.Domain) -> pb.Domain:
     del copy.agent_commands[MAX_COMMANDS:]
     copy.agent_commands[:] = [clip(command, MAX_WORD) for command in copy.agent_commands]
     return copy
+
+
+def bounded_needs(synced: pb.Synced) -> pb.Synced:
+    """Likewise of what a launcher says about itself."""
+    needs = [
+        pb.RestartNeed(field=clip(need.field, MAX_WORD), reason=clip(need.reason, MAX_WORD))
+        for need in synced.needs_restart[:MAX_NEEDS]
+    ]
+    return pb.Synced(digest=clip(synced.digest, MAX_WORD), needs_restart=needs)
 
 
 def grace_seconds(vmi: VirtualMachineInstance) -> int:

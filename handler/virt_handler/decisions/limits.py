@@ -14,6 +14,8 @@ MAX_INTERFACES = 64
 MAX_COMMANDS = 128
 MAX_GUEST_ONLY_INTERFACES = 10
 MAX_ADDRESSES = 32
+#: Reasons for a restart; the first ones are reason enough.
+MAX_NEEDS = 8
 MAX_WORD = 253
 MAX_TEXT = 1024
 

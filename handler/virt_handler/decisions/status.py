@@ -31,8 +31,8 @@ from virt_core.kube.vmistatus import (
 from virt_handler.decisions import interfaces, migratable
 from virt_handler.decisions.agents import unsupported
 from virt_handler.decisions.domains import End, is_alive
-from virt_handler.decisions.pulse import DOUBT_AFTER_S, LOST_AFTER_S, Verdict
 from virt_handler.decisions.steps import is_final
+from virt_handler.decisions.synchronized import with_restart_required, with_synchronized
 from virt_handler.decisions.vocabulary import Step, Task, View
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
@@ -83,7 +83,7 @@ def _stamped(status: Status, view: View) -> Status:
 
 def _ended(status: Status, end: End, now: datetime) -> Status:
     agent = (names.CONDITION_AGENT_CONNECTED, names.CONDITION_AGENT_VERSION_NOT_SUPPORTED)
-    status = without_condition(status, names.CONDITION_PAUSED, *agent)
+    status = without_condition(status, names.CONDITION_PAUSED, names.CONDITION_RESTART_REQUIRED, *agent)
     if end.failed:
         return with_failure(status, end.reason, end.message, now)
     status = without_condition(status, names.CONDITION_SYNCHRONIZED)
@@ -112,7 +112,7 @@ def _running(
     status = with_phase(_stamped(vmi.status, view), names.PHASE_RUNNING, now)
     if first:
         status = with_handoff(status, handoffs.RUNNING, now)
-    status = _synchronized(status, view, now)
+    status = with_restart_required(with_synchronized(status, view, now, first=first), view, now)
     status = _paused(status, domain, first, now)
     if agent_settled(view, domain, now):
         status = _agent(status, domain, now, unsupported(vmi, domain, agents))
@@ -128,18 +128,6 @@ def _running(
         fs_freeze_status="frozen" if domain.filesystems_frozen else "",
         selinux_context=status.selinux_context or "none",
     )
-
-
-def _synchronized(status: Status, view: View, now: datetime) -> Status:
-    if view.pulse is Verdict.FINE:
-        return without_condition(status, names.CONDITION_SYNCHRONIZED)
-    # No number that grows: the condition is written once.
-    message = (
-        f"the launcher has not answered for more than {DOUBT_AFTER_S:.0f} s; "
-        f"the guest may still run, and the VMI fails if the launcher stays silent for {LOST_AFTER_S:.0f} s"
-    )
-    reason = names.FAILED_LAUNCHER_UNRESPONSIVE
-    return with_condition(status, names.CONDITION_SYNCHRONIZED, names.FALSE, reason, message, now=now)
 
 
 def agent_settled(view: View, domain: pb.Domain, now: datetime) -> bool:

@@ -16,6 +16,7 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import parse_rfc3339
 from virt_handler.decisions.domains import End, end_of, failed, grace_seconds, has_ended, is_alive
 from virt_handler.decisions.pulse import Verdict
+from virt_handler.decisions.synchronized import converge
 from virt_handler.decisions.vocabulary import Action, Launcher, Step, Task, View
 
 #: As the launcher's own --qemu-timeout: who has no machine by then never gets one.
@@ -56,7 +57,7 @@ def _active(vmi: VirtualMachineInstance | None, view: View, now: datetime) -> St
     if vmi is None or vmi.status.phase not in ACTIVE_PHASES:
         return Step()
     if view.domain is not None and (is_alive(view.domain) or has_ended(view.domain)):
-        return _hold_for_sync(vmi, view, now) or Step(end=end_of(vmi, view.domain))
+        return _hold_for_sync(vmi, view, now) or converge(vmi, view, now) or Step(end=end_of(vmi, view.domain))
     if vmi.status.phase == names.PHASE_RUNNING:
         return _lost_machine(view)
     return _start(vmi, view, now)

@@ -51,6 +51,8 @@ class Work:
     started: datetime | None = None
     #: When the next attempt is due.
     retry_at: datetime | None = None
+    #: The digest of what is asked for, or was.
+    asked: str = ""
 
     def due(self, now: datetime) -> bool:
         return self.task is Task.IDLE or (self.task is Task.FAILED and (self.retry_at is None or now >= self.retry_at))
@@ -69,6 +71,8 @@ class View:
     network: Work = field(default_factory=Work)
     report: NetReport | None = None
     sync: Work = field(default_factory=Work)
+    #: What the machine was last brought in line with; None: nobody has said so yet.
+    synced: pb.Synced | None = None
     stop_started: datetime | None = None
     stop_sent: datetime | None = None
     kill_sent: datetime | None = None

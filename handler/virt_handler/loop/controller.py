@@ -32,6 +32,7 @@ from virt_core.runtime.logs import get_logger
 from virt_handler.decisions import status
 from virt_handler.decisions.steps import SYNC_DEADLINE_S, next_step
 from virt_handler.decisions.vocabulary import Action, Step, View
+from virt_handler.decisions.wanted import digest
 from virt_handler.loop.roster import Roster, Sessions
 from virt_handler.loop.sessions import Session
 from virt_handler.loop.vmis import NodeVmis
@@ -168,8 +169,8 @@ class HandlerController:
     def _sync(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         if vmi is None or session.launcher is None:
             return
-        version = session.version()
-        session.sync_started()
+        version, asked = session.version(), digest(vmi)
+        session.sync_started(asked)
         try:
             launcher, blocks = session.launcher, device_nodes.block_volumes(vmi)
             device_nodes.hand_over(launcher.pid, launcher.pidfd, self._p.host, volumes=blocks)
@@ -177,7 +178,8 @@ class HandlerController:
             session.sync_failed(device_nodes.explain(error), fatal=False)
             self._p.queue.add(session.key)
             return
-        future = session.launcher.sync(encode_object(vmi), self._options(session, vmi), SYNC_DEADLINE_S + _SYNC_SLACK_S)
+        request = pb.SyncVMIRequest(vmi_json=encode_object(vmi), options=self._options(session, vmi), digest=asked)
+        future = session.launcher.sync(request, SYNC_DEADLINE_S + _SYNC_SLACK_S)
         future.add_done_callback(lambda done: self._synced(session, version, done))
 
     def _synced(self, session: Session, version: int, done: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ from virt_core.apis.podroles import Role, recorded
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock
 from virt_handler.decisions import vocabulary as words
-from virt_handler.decisions.domains import bounded, is_alive, newest
+from virt_handler.decisions.domains import bounded, bounded_needs, is_alive, newest
 from virt_handler.decisions.limits import Rates, TokenBucket
 from virt_handler.decisions.pulse import Pulse
 from virt_handler.decisions.vocabulary import Task, View, Work
@@ -52,6 +53,7 @@ class Session:
         self._version = 0
         self._domain: pb.Domain | None = None
         self._network, self._sync = Work(), Work()
+        self._synced: pb.Synced | None = None
         self._report: NetReport | None = None
         self._failures = {"network": 0, "sync": 0}
         self._stop_started: datetime | None = None
@@ -82,6 +84,7 @@ class Session:
                 network=self._network,
                 report=self._report,
                 sync=self._sync,
+                synced=self._synced,
                 stop_started=self._stop_started,
                 stop_sent=self._stop_sent,
                 kill_sent=self._kill_sent,
@@ -170,21 +173,35 @@ class Session:
 
     # SyncVMI
 
-    def sync_started(self) -> None:
+    def synced_read(self, synced: pb.Synced) -> None:
+        """From a launcher that we meet: what it was last asked for, by whatever process of ours."""
+        with self.lock:
+            self._synced = bounded_needs(synced)
+
+    def sync_started(self, asked: str) -> None:
         with self.lock:
             # The first attempt counts for the deadlines.
-            self._sync = Work(Task.RUNNING, error=self._sync.error, started=self._sync.started or self._clock.now())
+            began = self._sync.started or self._clock.now()
+            if asked != self._sync.asked:
+                self._failures["sync"] = 0
+            self._sync = Work(Task.RUNNING, error=self._sync.error, started=began, asked=asked)
 
     def sync_done(self, response: pb.SyncVMIResponse, version: int) -> None:
         with self.lock:
-            self._sync = Work(Task.DONE, started=self._sync.started)
+            # A launcher of an older release does not say what it did.
+            told = response.synced if response.HasField("synced") else pb.Synced(digest=self._sync.asked)
+            self._synced = bounded_needs(told)
+            self._sync = Work(Task.DONE, started=self._sync.started, asked=self._sync.asked)
+            self._failures["sync"] = 0
             for handoff in response.handoffs:
                 self._handoffs.setdefault(handoff.name, _moment(handoff.time_us, self._clock.now()))
             self.domain_read(response.domain, version)
 
     def sync_failed(self, error: str, *, fatal: bool) -> None:
         with self.lock:
-            self._sync = self._failed("sync", self._sync, error, fatal)
+            # It may have been done in part, or whole if only the answer got lost: whatever is wanted next is synced.
+            self._synced = pb.Synced(needs_restart=self._synced.needs_restart if self._synced is not None else ())
+            self._sync = replace(self._failed("sync", self._sync, error, fatal), asked=self._sync.asked)
 
     def _failed(self, name: str, work: Work, error: str, fatal: bool) -> Work:
         delay = min(_FIRST_RETRY_S * 2 ** self._failures[name], _MAX_RETRY_S)

@@ -10,13 +10,16 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.rpc.status import RpcFailure
 from virt_core.runtime.logs import get_logger
+from virt_handler.decisions.domains import is_alive
 from virt_handler.decisions.pulse import schedule_of
+from virt_handler.decisions.wanted import digest
 from virt_handler.loop.sessions import Session
 from virt_handler.loop.watcher import Watcher
 from virt_handler.pods import isolation, launchers
 from virt_handler.pods.files import PodFiles, UnsafeFileError
 from virt_handler.pods.launchers import SILENCE, Launcher, LauncherGoneError, PodOf, WrongLauncherError
 from virt_handler.pods.notify_server import NotifyListener, Tell
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 log = get_logger(__name__)
 
@@ -81,7 +84,7 @@ class Contacts:
         try:
             launcher.hello(session.vmi_uid)
             version = session.version()
-            domain = launcher.get_domain()
+            domain, synced = launcher.get_machine()
         except BaseException as error:
             if isinstance(error, RpcFailure) and error.code in SILENCE:
                 session.pulse.missed(call, schedule_of(launcher.pid))
@@ -89,6 +92,11 @@ class Contacts:
             raise
         session.attached(launcher)
         session.domain_read(domain, version)
+        if synced is None and vmi is not None and is_alive(domain):
+            # Of an older release: taken to be as its VMI is now, so that an upgrade touches no guest.
+            synced = pb.Synced(digest=digest(vmi))
+        if synced is not None:
+            session.synced_read(synced)
         self._unwatch(session)
         self._watcher.watch_process(launcher.pidfd, lambda: self._ended(session))
         log.info("met the launcher", vmi=session.key, pid=launcher.pid)

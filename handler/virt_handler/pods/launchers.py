@@ -62,8 +62,13 @@ class Launcher:
             raise WrongLauncherError(f"the launcher was started for VMI {answer.vmi_uid!r}, not for {vmi_uid!r}")
 
     def get_domain(self) -> pb.Domain:
+        return self.get_machine()[0]
+
+    def get_machine(self) -> tuple[pb.Domain, pb.Synced | None]:
+        """With what it was last brought in line with; None: a launcher of an older release does not say."""
         answer: pb.GetDomainResponse = self._call(self._stub.GetDomain, pb.GetDomainRequest(), CALL_TIMEOUT_S)
-        return answer.domain if answer.HasField("domain") else pb.Domain(state=pb.DOMAIN_STATE_ABSENT)
+        domain = answer.domain if answer.HasField("domain") else pb.Domain(state=pb.DOMAIN_STATE_ABSENT)
+        return domain, answer.synced if answer.HasField("synced") else None
 
     def get_guest_info(self) -> pb.GetGuestInfoResponse:
         answer: pb.GetGuestInfoResponse = self._call(
@@ -80,9 +85,9 @@ class Launcher:
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
-    def sync(self, vmi_json: bytes, options: pb.SyncOptions, timeout_s: float) -> Any:
+    def sync(self, request: pb.SyncVMIRequest, timeout_s: float) -> Any:
         """Starts SyncVMI and returns its future: a machine takes longer to start than a loop may wait."""
-        return self._stub.SyncVMI.future(pb.SyncVMIRequest(vmi_json=vmi_json, options=options), timeout=timeout_s)
+        return self._stub.SyncVMI.future(request, timeout=timeout_s)
 
     def pause(self) -> None:
         self._call(self._stub.Pause, pb.PauseRequest())

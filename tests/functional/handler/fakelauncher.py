@@ -29,6 +29,8 @@ class FakeLauncher(launcher_pb2_grpc.LauncherServicer):
         self.calls: list[str] = []
         self.requests: list[pb.SyncVMIRequest] = []
         self.sync_failures: list[RpcFailure] = []
+        self.synced: pb.Synced | None = None
+        self.needs: list[pb.RestartNeed] = []
         self.shuts_down = True
         self._sequence = 0
         self._lock = threading.Lock()
@@ -70,13 +72,15 @@ class FakeLauncher(launcher_pb2_grpc.LauncherServicer):
 
     def GetDomain(self, request: pb.GetDomainRequest, context: Any) -> pb.GetDomainResponse:
         self.calls.append("GetDomain")
-        return pb.GetDomainResponse(domain=self.domain if self.domain.state != pb.DOMAIN_STATE_ABSENT else None)
+        domain = self.domain if self.domain.state != pb.DOMAIN_STATE_ABSENT else None
+        return pb.GetDomainResponse(domain=domain, synced=self.synced)
 
     def SyncVMI(self, request: pb.SyncVMIRequest, context: Any) -> pb.SyncVMIResponse:
         self.calls.append("SyncVMI")
         self.requests.append(request)
         if self.sync_failures:
             raise self.sync_failures.pop(0)
+        self.synced = pb.Synced(digest=request.digest, needs_restart=self.needs)
         now = time.time_ns() // 1000
         self.tell(
             pb.Domain(
@@ -86,7 +90,7 @@ class FakeLauncher(launcher_pb2_grpc.LauncherServicer):
             )
         )
         handoffs = [pb.Handoff(name=name, time_us=now) for name in ("domain-defined", "guest-started")]
-        return pb.SyncVMIResponse(domain=self.domain, handoffs=handoffs)
+        return pb.SyncVMIResponse(domain=self.domain, handoffs=handoffs, synced=self.synced)
 
     def Ping(self, request: pb.PingRequest, context: Any) -> pb.PingResponse:
         return pb.PingResponse()

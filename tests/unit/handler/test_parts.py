@@ -113,11 +113,11 @@ def test_old_messages_and_stale_answers_are_dropped() -> None:
 def test_retries_grow_and_keep_the_first_start() -> None:
     clock = FakeClock()
     one = session(clock)
-    one.sync_started()
+    one.sync_started("asked")
     started = one.view().sync.started
     one.sync_failed("a", fatal=False)
     clock.step(10)
-    one.sync_started()
+    one.sync_started("asked")
     one.sync_failed("b", fatal=False)
     work = one.view().sync
     assert (work.task, work.started, work.error) == (Task.FAILED, started, "b")

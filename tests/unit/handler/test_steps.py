@@ -81,7 +81,7 @@ def test_one_sync_at_a_time_and_retries_when_due() -> None:
     assert next_step(handed_over(), waiting, after(3)).action is Action.SYNC
 
 
-def test_running_machine_is_never_synced_again() -> None:
+def test_running_machine_is_not_synced_before_its_launcher_was_asked() -> None:
     """Also not by a handler that has just been started."""
     step = next_step(handed_over("Scheduled"), view(launcher=Launcher.READY, domain=RUNNING, network=DONE), NOW)
     assert step.action is Action.NOTHING
