@@ -71,7 +71,7 @@ class Authenticator:
         try:
             review = await self._kube.review_token(TokenReview(spec=TokenReviewSpec(token=token)))
         except ApiError as error:
-            raise Problem(500, f"the token can not be checked: {error}") from error
+            raise Problem(500, f"the token cannot be checked: {error}") from error
         user: UserInfo | None = review.status.user
         if not review.status.authenticated or user is None or not user.username:
             raise Problem(401, "Unauthorized: the token is not valid")

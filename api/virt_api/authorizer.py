@@ -45,5 +45,5 @@ class Authorizer:
         try:
             review = await self._kube.review_access(SubjectAccessReview(spec=spec))
         except ApiError as error:
-            raise Problem(500, f"the access can not be checked: {error}") from error
+            raise Problem(500, f"the access cannot be checked: {error}") from error
         return review.status.allowed and not review.status.denied

@@ -130,7 +130,7 @@ class Automation(NamedTuple):
 def _front_proxy(
     client: KubeClient, serving: ServingTls, client_ca: str | None, allowed_names: tuple[str, ...]
 ) -> FixedProxy | FrontProxyWatcher:
-    """Raises OSError when the given file can not be read."""
+    """Raises OSError when the given file cannot be read."""
     if not client_ca:
         return FrontProxyWatcher(client, lambda found: serving.trust(found.ca))
     fixed = FixedProxy(FrontProxy(Path(client_ca).read_bytes(), frozenset(allowed_names)))

@@ -87,7 +87,7 @@ class Nodes:
         try:
             found = await self._kube.node(node)
         except ApiError as error:
-            raise Problem(400, f"node {node} can not be looked up: {error}") from error
+            raise Problem(400, f"node {node} cannot be looked up: {error}") from error
         address = found.metadata.annotations.get(ANNOTATION_HANDLER_ADDRESS, "")
         if not address:
             raise Problem(400, f"node {node} does not say where its virt-handler is ({ANNOTATION_HANDLER_ADDRESS})")

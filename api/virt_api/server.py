@@ -49,7 +49,7 @@ class ServingTls:
                 self._newest = self._make()
             except (ssl.SSLError, ValueError) as error:
                 self._client_ca = before
-                log.error("the CA of client certificates can not be used, keeping the old one", error=str(error))
+                log.error("the CA of client certificates cannot be used, keeping the old one", error=str(error))
                 return
             # Whether a certificate is asked for is settled by the listening context, by whom it is signed is not.
             self.context.verify_mode = self._newest.verify_mode
@@ -100,7 +100,7 @@ class HttpServer:
         try:
             self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            raise OSError(f"can not listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
+            raise OSError(f"cannot listen on {host}:{port}: {os.strerror(error.errno or 0)}") from error
         self.port: int = self._socket.getsockname()[1]
         self.started = threading.Event()
         #: Nobody is served any more.
@@ -131,7 +131,7 @@ class HttpServer:
             await close()
 
     async def _drain(self, runner: web.AppRunner) -> None:
-        """A caller that writes on a connection while we close it can not know whether it was heard. So those that are
+        """A caller that writes on a connection while we close it cannot know whether it was heard. So those that are
         busy close theirs themselves first, because the next answer asks them to."""
         self._draining = True
         end = asyncio.get_running_loop().time() + _DRAIN_S

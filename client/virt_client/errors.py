@@ -56,7 +56,7 @@ class Conflict(AutomationError):
 
 
 class PreconditionFailed(AutomationError):
-    """The machine is in a state in which this makes no sense, or what was waited for can not come any more."""
+    """The machine is in a state in which this makes no sense, or what was waited for cannot come any more."""
 
 
 class Expired(AutomationError):
@@ -87,7 +87,7 @@ _CLASSES: dict[grpc.StatusCode, type[AutomationError]] = {
 
 def error_of(error: grpc.RpcError) -> AutomationError:
     """The exception for what a stub raised."""
-    # What a stub raises is a Call as well, which the stubs can not express.
+    # What a stub raises is a Call as well, which the stubs cannot express.
     call: Any = error
     code: grpc.StatusCode = call.code()
     found = _details(call.trailing_metadata() or ())

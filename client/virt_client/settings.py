@@ -87,7 +87,7 @@ def _parse(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text()
     except OSError as error:
-        raise SettingsError(f"kubeconfig {path} can not be read: {error.strerror}") from error
+        raise SettingsError(f"kubeconfig {path} cannot be read: {error.strerror}") from error
     try:
         config = json.loads(text) if text.lstrip().startswith("{") else _yaml(text)
     except ValueError as error:

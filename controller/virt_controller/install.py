@@ -1,6 +1,6 @@
 """The default KubeVirt object: there from the beginning, and again when somebody deletes it.
 
-The chart can not create it: the object passes webhooks, which need certificates, which we make. So the chart hands it
+The chart cannot create it: the object passes webhooks, which need certificates, which we make. So the chart hands it
 to us as a file. It is applied as the chart's field manager: what others have written into the object stays theirs, and
 what the chart no longer says is taken back. The object carries a mark of the file that it was last made from.
 """
@@ -82,7 +82,7 @@ class DefaultKubeVirt:
     def _complain(self, text: str) -> None:
         """Once for each problem."""
         if text != self._complaint:
-            log.error("the default KubeVirt object can not be read, so it is not kept up to date", error=text)
+            log.error("the default KubeVirt object cannot be read, so it is not kept up to date", error=text)
         self._complaint = text
 
 

@@ -16,7 +16,7 @@ def release_of(base: str) -> str:
     """`debian:bookworm-slim` → bookworm."""
     name, _, tag = base.rpartition(":")
     if name.rpartition("/")[2] != "debian" or not tag:
-        raise ImageError(f"the base image {base} can not be pulled, and only debian:… can be made from packages")
+        raise ImageError(f"the base image {base} cannot be pulled, and only debian:… can be made from packages")
     return tag.removesuffix("-slim")
 
 
@@ -50,7 +50,7 @@ def make_root(base: str, apt_lines: list[str], target: Path, log: Path) -> None:
     """Writes the root file system as a tar file."""
     if shutil.which("mmdebstrap") is None:
         raise ImageError(
-            f"the base image {base} can not be pulled, and mmdebstrap, which would make it from Debian packages, "
+            f"the base image {base} cannot be pulled, and mmdebstrap, which would make it from Debian packages, "
             "is not installed: apt-get install mmdebstrap"
         )
     release = release_of(base)

@@ -88,7 +88,7 @@ class Buildah:
         self._choose_driver()
 
     def _choose_driver(self) -> None:
-        """Whole copies of every layer where the file system can not stack them."""
+        """Whole copies of every layer where the file system cannot stack them."""
         try:
             call([*self._command, "--storage-driver", "overlay", "info"])
             driver = "overlay"

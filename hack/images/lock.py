@@ -80,7 +80,7 @@ class Locks:
         command += ["--ignore-installed", "--report", "-", "-c", str(self._checkout / "constraints.txt"), *wanted]
         done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
         if done.returncode != 0:
-            raise ImageError(f"pip can not resolve {', '.join(wanted)}: {done.stderr.strip()[-500:]}")
+            raise ImageError(f"pip cannot resolve {', '.join(wanted)}: {done.stderr.strip()[-500:]}")
         report: dict[str, Any] = json.loads(done.stdout)
         return report
 

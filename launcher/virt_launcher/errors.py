@@ -8,7 +8,7 @@ class LauncherError(Exception):
 
 
 class InvalidVMIError(LauncherError):
-    """The VMI can not be turned into a machine: INVALID_ARGUMENT. `field` is the path that the user wrote."""
+    """The VMI cannot be turned into a machine: INVALID_ARGUMENT. `field` is the path that the user wrote."""
 
     def __init__(self, field: str, message: str) -> None:
         super().__init__(f"{field}: {message}" if field else message)
@@ -28,4 +28,4 @@ class UnavailableError(LauncherError):
 
 
 class StartUpError(LauncherError):
-    """The launcher itself can not go on; the text becomes its last words."""
+    """The launcher itself cannot go on; the text becomes its last words."""

@@ -145,7 +145,7 @@ class DhcpServers(Protocol):
 
 
 class Started(Struct):
-    """A process id alone may be somebody else's by now; with the time of its start it can not."""
+    """A process id alone may be somebody else's by now; with the time of its start it cannot."""
 
     pid: int
     start_time: int

@@ -179,7 +179,7 @@ def test_nothing_is_a_wildcard() -> None:
 
 
 def test_nobody_reads_secrets_of_the_cluster() -> None:
-    """And in our own namespace only those that are named; to create one can not be limited to a name."""
+    """And in our own namespace only those that are named; to create one cannot be limited to a name."""
     for name, rule in _all_rules():
         if "secrets" in rule["resources"]:
             assert name.startswith("Role virtpod:"), name

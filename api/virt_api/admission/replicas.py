@@ -133,7 +133,7 @@ def _strategies(spec: VirtualMachinePoolSpec) -> Iterator[Cause]:
 
 
 def _chosen(at: str, chosen: VirtualMachinePoolSelectors | None) -> Iterator[Cause]:
-    """What can not be understood would choose the wrong VMs."""
+    """What cannot be understood would choose the wrong VMs."""
     if chosen is None:
         return
     if chosen.label_selector is not None and (problem := selectors.flaw(chosen.label_selector)):

@@ -15,7 +15,7 @@ def to_guest_info(body: bytes) -> pb.GetGuestInfoResponse:
     try:
         info = decode(body, VirtualMachineInstanceGuestAgentInfo)
     except msgspec.MsgspecError as error:
-        raise internal(f"the guest agent's answer can not be read: {error}") from error
+        raise internal(f"the guest agent's answer cannot be read: {error}") from error
     disks = info.fs_info.disks if info.fs_info else []
     return pb.GetGuestInfoResponse(
         agent_version=info.guest_agent_version,

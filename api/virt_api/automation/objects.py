@@ -111,7 +111,7 @@ def view(body: bytes | msgspec.Raw) -> View:
     try:
         return decode(body, View)
     except msgspec.MsgspecError as error:
-        raise internal(f"the API server's answer can not be read: {error}") from error
+        raise internal(f"the API server's answer cannot be read: {error}") from error
 
 
 def to_object(resource: Resource, body: bytes | msgspec.Raw) -> pb.Object:

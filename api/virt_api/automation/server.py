@@ -55,7 +55,7 @@ def ensure_free(address: str) -> None:
     try:
         socket.create_server((host, port), family=family).close()
     except OSError as error:
-        raise OSError(f"can not listen on {address}: {os.strerror(error.errno or 0)}") from error
+        raise OSError(f"cannot listen on {address}: {os.strerror(error.errno or 0)}") from error
 
 
 async def start(address: str, tls: TlsFiles, parts: Parts) -> AutomationServer:
@@ -71,7 +71,7 @@ async def start(address: str, tls: TlsFiles, parts: Parts) -> AutomationServer:
         # No client certificate is asked for: callers come with tokens.
         port = server.add_secure_port(address, tls.server_credentials())
     except RuntimeError as error:
-        raise OSError(f"can not listen on {address}: {error}") from error
+        raise OSError(f"cannot listen on {address}: {error}") from error
     for name in ("", SERVICE):
         await status.set(name, health_pb2.HealthCheckResponse.SERVING)
     await server.start()

@@ -1,4 +1,4 @@
-"""Wait for a phase, a condition or the end of an object: what has come, what can not come any more, how far it is."""
+"""Wait for a phase, a condition or the end of an object: what has come, what cannot come any more, how far it is."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def goal_of(request: pb.WaitRequest) -> Goal:
 
 
 def hopeless(goal: Goal, target: Target, seen: View | None, before: View | None) -> str:
-    """Why the goal can not come any more, in one sentence. A VirtualMachine makes new instances; nobody else does."""
+    """Why the goal cannot come any more, in one sentence. A VirtualMachine makes new instances; nobody else does."""
     last = seen or before
     if goal.gone or target.resource is not VMI or last is None or _owned(last):
         return ""

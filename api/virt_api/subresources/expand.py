@@ -72,7 +72,7 @@ async def _expand(call: Call, vm: VirtualMachine, *, code: int) -> VirtualMachin
     try:
         return await call.kube.expand(vm, call.config.default_network_interface)
     except (NotFoundError, ConflictError) as error:
-        raise Problem(code, f"VM {vm.metadata.name} can not be expanded: {error}") from error
+        raise Problem(code, f"VM {vm.metadata.name} cannot be expanded: {error}") from error
     except ApiError as error:
         raise Problem(500, f"the API server refused: {error}") from error
 

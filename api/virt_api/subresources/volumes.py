@@ -52,7 +52,7 @@ async def remove_from_vmi(call: Call) -> web.Response:
 
 async def _body(call: Call, cls: type[Any]) -> Any:
     if _BUILT and not (call.config.has(GATE_DECLARATIVE) or call.config.has(GATE_REQUESTS)):
-        raise Problem(400, f"volumes can not be changed: neither {GATE_DECLARATIVE} nor {GATE_REQUESTS} is enabled")
+        raise Problem(400, f"volumes cannot be changed: neither {GATE_DECLARATIVE} nor {GATE_REQUESTS} is enabled")
     return await call.body(cls, required=True)
 
 

@@ -33,7 +33,7 @@ def render(certificates: Iterable[x509.Certificate]) -> bytes:
 
 
 def parse(text: bytes) -> list[x509.Certificate]:
-    """The CA certificates in it; none when it can not be read."""
+    """The CA certificates in it; none when it cannot be read."""
     try:
         return [found for found in x509.load_pem_x509_certificates(text) if is_authority(found)]
     except ValueError:

@@ -41,7 +41,7 @@ def is_offered(node: Node) -> bool:
 
 
 def heartbeat_age_s(node: Node, now: datetime) -> float:
-    """Endless when there has never been one, or when it can not be read."""
+    """Endless when there has never been one, or when it cannot be read."""
     text = node.metadata.annotations.get(names.ANNOTATION_HEARTBEAT, "")
     try:
         return (now - parse_rfc3339(text)).total_seconds()
@@ -54,7 +54,7 @@ def node_indexer(vmi: VirtualMachineInstance) -> list[str]:
 
 
 def is_dead(pod: Pod) -> bool:
-    """Over, or with no container that still runs: a node that is gone can not say so any more."""
+    """Over, or with no container that still runs: a node that is gone cannot say so any more."""
     states = [status.state for status in pod.status.container_statuses if status.state is not None]
     ended = bool(states) and all(state.terminated is not None for state in states)
     return ended or facts.is_finished(pod)

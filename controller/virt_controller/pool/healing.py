@@ -30,7 +30,7 @@ _BAD = frozenset(
 
 
 def seconds(duration: str) -> float:
-    """`1h30m` → 5400. What can not be read counts as the default."""
+    """`1h30m` → 5400. What cannot be read counts as the default."""
     parts = _DURATION.findall(duration)
     return sum(float(number) * _UNITS[unit] for number, unit in parts) if parts else _DURATION_S
 

@@ -50,7 +50,7 @@ class CloneGuard:
         if not self._allowed(vm.metadata.namespace, account, source):
             name = template.metadata.name if template.metadata is not None else ""
             raise CloneRefusedError(
-                f"DataVolume {name!r} can not be made: service account {vm.metadata.namespace}/{account} may not copy "
+                f"DataVolume {name!r} cannot be made: service account {vm.metadata.namespace}/{account} may not copy "
                 f"{source.namespace}/{source.name} (create on datavolumes/source in that namespace)"
             )
 

@@ -87,7 +87,7 @@ def _sockets(change: Change, result: Update) -> None:
     if want == have:
         return
     if want < have:
-        result.restart.append(f"CPU sockets can not go down from {have} to {want} in a running machine")
+        result.restart.append(f"CPU sockets cannot go down from {have} to {want} in a running machine")
     elif change.vmi.spec.architecture == "arm64" or want > running.max_sockets:
         result.restart.append(f"{want} CPU sockets are more than the running machine takes ({running.max_sockets})")
     elif _busy(change.vmi):

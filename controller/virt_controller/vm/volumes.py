@@ -117,7 +117,7 @@ class DataVolumes:
             return
         except NotFound as error:
             name = template.metadata.name if template.metadata is not None else ""
-            raise NoDataVolumesError(f"the cluster has no DataVolumes, so {name!r} can not be made") from error
+            raise NoDataVolumesError(f"the cluster has no DataVolumes, so {name!r} cannot be made") from error
 
 
 class VolumeKeeper:

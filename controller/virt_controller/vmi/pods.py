@@ -56,7 +56,7 @@ def was_refused(pod: Pod) -> bool:
 
 
 def _ever_ran(pod: Pod) -> bool:
-    """A kubelet also makes up an end for a container that it can not find; such an end has no beginning."""
+    """A kubelet also makes up an end for a container that it cannot find; such an end has no beginning."""
     states = [status.state for status in pod.status.container_statuses if status.state is not None]
     return any(state.running or (state.terminated and state.terminated.started_at) for state in states)
 
@@ -93,9 +93,9 @@ def _image_words(pod: Pod, vmi: VirtualMachineInstance, message: str) -> str:
     for volume in pod.spec.volumes:
         if volume.image is None or not volume.image.reference or volume.image.reference not in message:
             continue
-        return f'the image "{volume.image.reference}" of {_volume_words(volume.name, vmi)} can not be had'
+        return f'the image "{volume.image.reference}" of {_volume_words(volume.name, vmi)} cannot be had'
     image = next((c.image for c in pod.spec.containers if c.name == names.CONTAINER_COMPUTE), "")
-    return f'the launcher\'s image "{image}" can not be had'
+    return f'the launcher\'s image "{image}" cannot be had'
 
 
 def _volume_words(pod_volume: str, vmi: VirtualMachineInstance) -> str:

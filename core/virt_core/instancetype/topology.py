@@ -86,5 +86,5 @@ def spread_conflict(vcpus: int, preference: VirtualMachinePreferenceSpec | None)
     unit = ratio * _THREADS_PER_CORE if across == SOCKETS_CORES_THREADS else ratio
     if vcpus % unit == 0:
         return None
-    words = f"its {vcpus} vCPUs can not be spread across {across} in units of {unit} (ratio {ratio})"
+    words = f"its {vcpus} vCPUs cannot be spread across {across} in units of {unit} (ratio {ratio})"
     return Conflict(GUEST_FIELD, words)

@@ -77,7 +77,7 @@ def chosen(objects: Iterable[KubeVirt]) -> KubeVirt | None:
 
 
 def next_state(state: ConfigState, source: KubeVirt | None, base: ClusterConfig | None = None) -> ConfigState:
-    """What holds once the object is as it is now. A configuration that can not work leaves the last good one."""
+    """What holds once the object is as it is now. A configuration that cannot work leaves the last good one."""
     if source is None:
         return ConfigState(replace(base, use_emulation=True) if base else UNCONFIGURED)
     configuration = source.spec.configuration if source.spec else None

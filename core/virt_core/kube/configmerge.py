@@ -1,6 +1,6 @@
 """From spec.configuration of the KubeVirt object to a `ClusterConfig`. Pure.
 
-The configuration is laid over built-in defaults as JSON: objects merge, lists and scalars replace. What can not work is
+The configuration is laid over built-in defaults as JSON: objects merge, lists and scalars replace. What cannot work is
 refused as a whole, with the field's path, so that a slip of the pen never takes half an effect.
 """
 
@@ -30,7 +30,7 @@ _ARCHITECTURES = ("amd64", "arm64", "s390x")
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """A value that can not work, and where it stands."""
+    """A value that cannot work, and where it stands."""
 
     field: str
     message: str
@@ -183,7 +183,7 @@ def _logs(given: Document, _: ClusterConfig) -> dict[str, Any]:
 
 
 def find_flaws(given: Document) -> Iterator[Flaw]:
-    """What can not work, each with its path."""
+    """What cannot work, each with its path."""
     for path, allowed in _CHOICES.items():
         value = _at(given, *path)
         if value and value not in allowed:

@@ -154,7 +154,7 @@ def _material(entry: dict[str, Any], key: str, base: Path) -> bytes:
         if file := entry.get(key):
             return Path(base, file).read_bytes()
     except (OSError, ValueError) as error:
-        raise ConnectError(f"the kubeconfig's {key} can not be read: {error}") from error
+        raise ConnectError(f"the kubeconfig's {key} cannot be read: {error}") from error
     return b""
 
 
@@ -169,7 +169,7 @@ def _parse(path: Path) -> dict[str, Any]:
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise ConnectError(f"kubeconfig {path} can not be read: {error.strerror}") from error
+        raise ConnectError(f"kubeconfig {path} cannot be read: {error.strerror}") from error
     try:
         config = msgspec.json.decode(text) if text.lstrip()[:1] == b"{" else _parse_yaml(text)
     except (ValueError, msgspec.MsgspecError) as error:

@@ -1,7 +1,7 @@
 """Leader election by a Lease: one of several copies works, the others stand by.
 
 A Lease has run out when its holder has not renewed it for its duration *as seen by our own clock*: the times written in
-it come from other machines and are never compared. A leader that can not renew in time stops leading before anyone else
+it come from other machines and are never compared. A leader that cannot renew in time stops leading before anyone else
 may start. On an orderly stop the Lease is given back, so that the next one starts at once.
 """
 

@@ -58,7 +58,7 @@ class SecretFiles:
         self._informer.add_handler(self._take_watched, lambda _old, new: self._take_watched(new), self._keep)
 
     def ready(self) -> str | None:
-        """None once files are there, even if a newer Secret can not be used: what we have works."""
+        """None once files are there, even if a newer Secret cannot be used: what we have works."""
         return None if self._there.is_set() else self._problem
 
     def is_there(self) -> bool:
@@ -100,7 +100,7 @@ class SecretFiles:
             contents = _contents(secret)
         except BadPair as error:
             kept = "the old files stay" if self._there.is_set() else "there is nothing else yet"
-            self._problem = f"{self._what} can not be used: {error}; {kept}"
+            self._problem = f"{self._what} cannot be used: {error}; {kept}"
             log.error(self._problem)
             return
         if write_files(self._directory, contents):

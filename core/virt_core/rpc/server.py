@@ -98,6 +98,6 @@ def _register(server: grpc.Server, handlers: Sequence[Registration]) -> None:
 
 def _start(server: grpc.Server, pool: ThreadPoolExecutor, port: int, where: str) -> RpcServer:
     if not port:
-        raise OSError(f"can not listen on {where}")
+        raise OSError(f"cannot listen on {where}")
     server.start()
     return RpcServer(server, port, pool)

@@ -58,7 +58,7 @@ def internal(message: str) -> RpcFailure:
 
 def failure_of(error: grpc.RpcError) -> RpcFailure:
     """The failure behind what a stub raised."""
-    # What a stub raises is a Call as well, which the stubs can not express.
+    # What a stub raises is a Call as well, which the stubs cannot express.
     call: Any = error
     if not isinstance(call, grpc.Call):
         return RpcFailure(grpc.StatusCode.UNKNOWN, str(error))

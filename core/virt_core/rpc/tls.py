@@ -80,7 +80,7 @@ class TlsFiles:
             except (OSError, BadPair) as error:
                 if self._material is None:
                     return self._instead(error)
-                log.warning("TLS files can not be used, keeping the old ones", error=str(error))
+                log.warning("TLS files cannot be used, keeping the old ones", error=str(error))
             return self._material
 
     def _instead(self, error: OSError | BadPair) -> TlsMaterial:

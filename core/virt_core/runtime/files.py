@@ -235,7 +235,7 @@ def _fill(fd: int, data: bytes, sync: bool) -> None:
 
 
 def _sync_dir(parent: int) -> None:
-    """The directory is open as O_PATH, which can not be synced."""
+    """The directory is open as O_PATH, which cannot be synced."""
     fd = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=parent)
     try:
         os.fsync(fd)

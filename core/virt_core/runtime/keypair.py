@@ -24,7 +24,7 @@ _SEQUENCE, _VERSION, _UTC_TIME, _GENERALIZED_TIME = 0x30, 0xA0, 0x17, 0x18
 
 
 class BadPair(ValueError):
-    """The certificate can not be read, or the key is not its key."""
+    """The certificate cannot be read, or the key is not its key."""
 
 
 def load_pair(context: ssl.SSLContext, cert_pem: bytes, key_pem: bytes) -> None:
@@ -53,7 +53,7 @@ def check_bundle(ca_pem: bytes) -> None:
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=ca_pem.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
-        raise BadPair(f"the CA bundle can not be read: {error}") from None
+        raise BadPair(f"the CA bundle cannot be read: {error}") from None
 
 
 def not_after(cert_pem: bytes) -> datetime:
@@ -64,7 +64,7 @@ def not_after(cert_pem: bytes) -> datetime:
     try:
         return _not_after(ssl.PEM_cert_to_DER_cert(found.group().decode("ascii")))
     except (ValueError, IndexError) as error:
-        raise BadPair(f"the certificate can not be read: {error}") from None
+        raise BadPair(f"the certificate cannot be read: {error}") from None
 
 
 def _not_after(der: bytes) -> datetime:

@@ -34,7 +34,7 @@ def render_json(event: Event) -> str:
     try:
         return _encoder.encode(event).decode()
     except (TypeError, ValueError, msgspec.MsgspecError):
-        # A field that can not be encoded (a key that is no string, a broken surrogate) must not cost us the line.
+        # A field that cannot be encoded (a key that is no string, a broken surrogate) must not cost us the line.
         return _encoder.encode({k: ascii(v) for k, v in event.items()}).decode()
 
 
@@ -61,7 +61,7 @@ def set_level(level: str) -> None:
 
 
 class LightSink:
-    """What structlog does for the services, for a process that can not afford it."""
+    """What structlog does for the services, for a process that cannot afford it."""
 
     def __init__(self, component: str, render: Renderer) -> None:
         self._component = component

@@ -23,7 +23,7 @@ def compile_all(tree: Path, folder: Path, *, sources: bool = True) -> None:
         invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH, maxlevels=50,
     )  # fmt: skip
     if not done:
-        sys.exit(f"error: something in {folder} can not be compiled")
+        sys.exit(f"error: something in {folder} cannot be compiled")
     if not sources:
         for path in folder.rglob("*.py"):
             path.unlink()

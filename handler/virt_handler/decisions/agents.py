@@ -47,9 +47,9 @@ def unsupported(vmi: VirtualMachineInstance, domain: pb.Domain, versions: Iterab
     if missing := _BASIC - commands:
         return f"the guest agent does not know {', '.join(sorted(missing))}"
     if _wants_keys(vmi) and not (commands >= _KEYS or commands >= _FILES):
-        return "the guest agent can not set SSH keys"
+        return "the guest agent cannot set SSH keys"
     if _wants_password(vmi) and not commands >= _PASSWORD:
-        return "the guest agent can not set passwords"
+        return "the guest agent cannot set passwords"
     return ""
 
 

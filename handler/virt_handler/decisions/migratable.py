@@ -44,7 +44,7 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
 
 
 def _tied_disk(vmi: VirtualMachineInstance) -> str:
-    """A volume that another node can not have at the same time; empty when there is none."""
+    """A volume that another node cannot have at the same time; empty when there is none."""
     claims = {status.name: status.persistent_volume_claim_info for status in vmi.status.volume_status}
     for volume in vmi.spec.volumes:
         claim = claims.get(volume.name)

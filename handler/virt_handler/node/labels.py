@@ -62,7 +62,7 @@ def _parse(text: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(text or "<none/>")  # noqa: S314
     except ElementTree.ParseError as error:
-        log.warning("a capability document can not be read", error=str(error))
+        log.warning("a capability document cannot be read", error=str(error))
         return ElementTree.Element("none")
 
 
@@ -124,7 +124,7 @@ def _timer(host: ElementTree.Element) -> dict[str, str]:
 
 
 def _protection(domain: ElementTree.Element) -> dict[str, str]:
-    """Machines whose memory the host can not read."""
+    """Machines whose memory the host cannot read."""
     found = {}
     sev = domain.find("./features/sev[@supported='yes']")
     if sev is not None:

@@ -60,7 +60,7 @@ class Contacts:
             try:
                 session.notify = NotifyListener(self._files, session, self._wake, self._tell)
             except (IsADirectoryError, RuntimeError) as error:
-                raise WrongLauncherError(f"{names.SOCKET_NOTIFY} can not be made: {error}") from error
+                raise WrongLauncherError(f"{names.SOCKET_NOTIFY} cannot be made: {error}") from error
         if session.socket_watch is None and session.launcher is None:
             directory = self._files.open_volume(session.pod_uid, names.VOLUME_SOCKETS)
             try:

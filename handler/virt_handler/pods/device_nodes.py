@@ -52,7 +52,7 @@ def hand_over(
     with isolation.open_root(pid) as root:
         if root is None:
             return 0
-        # Asked after the open: the number can not have gone to another process before it.
+        # Asked after the open: the number cannot have gone to another process before it.
         signal.pidfd_send_signal(pidfd, 0)
         to = (uid, gid)
         given = sum(_give(root, path, to, _is_the_containers_own, host) for path in _candidates(root))

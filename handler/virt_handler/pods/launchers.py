@@ -180,7 +180,7 @@ def _identify(socket_fd: int, pod_uid: str, pod_of: PodOf) -> tuple[int, int]:
         pidfd = os.pidfd_open(pid)
     except (ConnectionRefusedError, ProcessLookupError) as error:
         raise LauncherGoneError(f"nobody listens on the launcher's socket of Pod {pod_uid}") from error
-    # After the open: now the number can not go to another process without our noticing.
+    # After the open: now the number cannot go to another process without our noticing.
     if pod_of(pid) != pod_uid:
         os.close(pidfd)
         raise WrongLauncherError(f"process {pid} listens on the launcher's socket but is not of Pod {pod_uid}")

@@ -64,7 +64,7 @@ def plan(
     state_dir: str = "",
     resolver: Resolver | None = None,
 ) -> NetPlan:
-    """What virt-netsetup is asked for. Raises NetworkError for what it can not do."""
+    """What virt-netsetup is asked for. Raises NetworkError for what it cannot do."""
     return NetPlan(
         vmi_uid=vmi.metadata.uid,
         pod_uid=pod_uid,

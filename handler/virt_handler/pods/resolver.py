@@ -48,7 +48,7 @@ def of_pod(pod_uid: str) -> Resolver:
         text = isolation.read_file(pod_uid, PATH, MAX_BYTES).decode(errors="replace")
     except (OSError, isolation.NoNamespaceError) as error:
         log.warning(
-            "the Pod's resolv.conf can not be read; the guest gets no name servers", pod=pod_uid, error=str(error)
+            "the Pod's resolv.conf cannot be read; the guest gets no name servers", pod=pod_uid, error=str(error)
         )
         return Resolver()
     return parse(text)

@@ -41,7 +41,7 @@ def device(files: PodFiles, session: Session, name: str, pod_of: PodOf = isolati
     try:
         connected = connect(fd, CONNECT_TIMEOUT_S)
     except OSError as error:
-        raise unavailable(f"{name} can not be connected: {error}") from error
+        raise unavailable(f"{name} cannot be connected: {error}") from error
     finally:
         os.close(fd)
     listener = peer_credentials(connected).pid
@@ -78,7 +78,7 @@ def _connected(session: Session, port: int, kind: int) -> socket.socket:
             return _dial(address, port, kind)
         except OSError as error:
             failures.append(f"{address}: {error}")
-    raise internal(f"port {port} of VMI {session.key} can not be reached: {'; '.join(failures)}")
+    raise internal(f"port {port} of VMI {session.key} cannot be reached: {'; '.join(failures)}")
 
 
 def _dial(address: str, port: int, kind: int) -> socket.socket:
@@ -123,4 +123,4 @@ def _vsock_socket() -> socket.socket:
 
 
 def _no_vsock(session: Session, port: int, error: OSError) -> RpcFailure:
-    return internal(f"vsock port {port} of VMI {session.key} can not be reached: {error}")
+    return internal(f"vsock port {port} of VMI {session.key} cannot be reached: {error}")

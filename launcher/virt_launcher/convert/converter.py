@@ -52,7 +52,7 @@ CONFIGURATORS: tuple[Configurator, ...] = (
 
 
 def convert(context: Context) -> Domain:
-    """Raises InvalidVMIError with the path of the field that can not be had."""
+    """Raises InvalidVMIError with the path of the field that cannot be had."""
     domain = Domain()
     for configure in CONFIGURATORS:
         configure(context, domain)

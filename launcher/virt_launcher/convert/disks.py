@@ -81,10 +81,10 @@ def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str
         disk.discard = None
     if spec.shareable and source.format != "raw":
         raise InvalidVMIError(
-            f"{path}.shareable", f"volume {spec.name!r} belongs to this VM alone and can not be shared"
+            f"{path}.shareable", f"volume {spec.name!r} belongs to this VM alone and cannot be shared"
         )
     if spec.cache == "none" and not source.direct_io:
-        message = "the volume's file system can not do direct IO; use writethrough or writeback"
+        message = "the volume's file system cannot do direct IO; use writethrough or writeback"
         raise InvalidVMIError(f"{path}.cache", message)
     disk.cache = spec.cache or ("none" if source.direct_io or spec.shareable else "writethrough")
     quick = disk.cache == "none" and (source.block or source.preallocated)

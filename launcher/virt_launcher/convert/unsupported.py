@@ -1,4 +1,4 @@
-"""What a manifest may ask for and this launcher can not do yet. Refusing by name beats starting a different machine.
+"""What a manifest may ask for and this launcher cannot do yet. Refusing by name beats starting a different machine.
 
 virt-api refuses the same at the door; this is the second line, for VMIs that came in before.
 """
@@ -22,7 +22,7 @@ def refuse_unsupported(context: Context, domain: Domain) -> None:
     del domain
     vmi = context.vmi
     if vmi.spec.architecture not in ARCHITECTURES:
-        raise InvalidVMIError("spec.architecture", f"{vmi.spec.architecture!r} can not run here; use amd64")
+        raise InvalidVMIError("spec.architecture", f"{vmi.spec.architecture!r} cannot run here; use amd64")
     for path, sentence in _NOT_BUILT.asked(to_plain(vmi.spec), "spec"):
         raise InvalidVMIError(path, sentence)
     _refuse_panic_models(context)

@@ -55,10 +55,10 @@ class DiskFile:
         if error.errno in (errno.ELOOP, errno.EXDEV):
             return self.refuse(f"{self.name} is a symbolic link, which is not followed")
         if error.errno in (errno.EACCES, errno.EPERM):
-            return self.refuse(f"{self.name} can not be opened by user {os.getuid()}: give it to that user or group")
+            return self.refuse(f"{self.name} cannot be opened by user {os.getuid()}: give it to that user or group")
         if error.errno == errno.EROFS:
-            return self.refuse(f"{self.name} can not be written: the volume is read-only")
-        return self.refuse(f"{self.name} can not be opened: {error.strerror}")
+            return self.refuse(f"{self.name} cannot be written: the volume is read-only")
+        return self.refuse(f"{self.name} cannot be opened: {error.strerror}")
 
 
 def use_file(disk: DiskFile, *, create: bool) -> DiskSource:
@@ -170,7 +170,7 @@ def use_device(path: Path, field: str, *, read_only: bool) -> tuple[DiskSource, 
 def _device_trouble(path: Path, error: OSError) -> str:
     if error.errno in (errno.EACCES, errno.EPERM):
         return (
-            f"{path} can not be opened by user {os.getuid()}: the node's container runtime must give block devices to "
+            f"{path} cannot be opened by user {os.getuid()}: the node's container runtime must give block devices to "
             "the Pod's user (containerd: device_ownership_from_security_context)"
         )
-    return f"{path} can not be opened: {error.strerror}"
+    return f"{path} cannot be opened: {error.strerror}"

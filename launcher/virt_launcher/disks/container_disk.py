@@ -54,8 +54,8 @@ class ImageFile:
         if error.errno in (errno.ELOOP, errno.EXDEV):
             return f"{path} is or goes through a symbolic link; name the file itself"
         if error.errno in (errno.EACCES, errno.EPERM):
-            return f"{path} can not be read by user {os.getuid()}; make it readable for all"
-        return f"{path} can not be opened: {error.strerror}"
+            return f"{path} cannot be read by user {os.getuid()}; make it readable for all"
+        return f"{path} cannot be opened: {error.strerror}"
 
 
 def listing(root: Path, directory: str) -> str:
@@ -108,7 +108,7 @@ def make_overlay(image: ImageFile, path: str, overlay: Path) -> DiskSource:
     try:
         facts = inspect(fd)
     except BadImageError as error:
-        raise image.refuse(f"{path} can not be a disk: {error}") from error
+        raise image.refuse(f"{path} cannot be a disk: {error}") from error
     finally:
         os.close(fd)
     backing = qcow2.Backing(str(image.root / path.lstrip("/")), facts.format)

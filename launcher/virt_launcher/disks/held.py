@@ -16,7 +16,7 @@ from virt_launcher.errors import InvalidVMIError, LauncherError
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A file, by what can not be exchanged: its file system and its number there; and the field that asks for it."""
+    """A file, by what cannot be exchanged: its file system and its number there; and the field that asks for it."""
 
     device: int
     inode: int
@@ -29,9 +29,9 @@ class Identity:
 
 
 def check_held(pid: int | None, wanted: Iterable[Identity]) -> None:
-    """Raises InvalidVMIError for a file that the process does not hold, LauncherError when it can not be looked at."""
+    """Raises InvalidVMIError for a file that the process does not hold, LauncherError when it cannot be looked at."""
     if pid is None:
-        raise LauncherError("QEMU's process is not known, so its disks can not be checked")
+        raise LauncherError("QEMU's process is not known, so its disks cannot be checked")
     held = _open_files(pid)
     for file in wanted:
         if (file.device, file.inode) not in held:
@@ -44,7 +44,7 @@ def _open_files(pid: int) -> set[tuple[int, int]]:
     try:
         numbers = os.listdir(directory)
     except OSError as error:
-        raise LauncherError(f"the files of QEMU can not be looked at: {error.strerror}") from error
+        raise LauncherError(f"the files of QEMU cannot be looked at: {error.strerror}") from error
     for number in numbers:
         try:
             facts = os.stat(f"{directory}/{number}")

@@ -39,7 +39,7 @@ _FOREIGN = (
 
 
 class BadImageError(ValueError):
-    """The image can not be used; the text says why, without naming it."""
+    """The image cannot be used; the text says why, without naming it."""
 
 
 @dataclass(frozen=True, slots=True)

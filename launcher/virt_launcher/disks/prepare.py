@@ -79,7 +79,7 @@ class DiskPreparer:
         elif (source := ClaimDisks(self._paths, vmi).source(volume, where)) is not None:
             prepared.sources[volume.name] = source
         else:
-            raise InvalidVMIError(where, f"volume {volume.name!r} has a source that this launcher can not use yet")
+            raise InvalidVMIError(where, f"volume {volume.name!r} has a source that this launcher cannot use yet")
 
     def _cloud_init(self, vmi: VirtualMachineInstance, volume: Volume, where: str) -> cloud_init.IsoPlan | None:
         secrets = cloud_init.SecretDirs(self._paths.secret(volume.name), self._paths.secret(f"{volume.name}-network"))

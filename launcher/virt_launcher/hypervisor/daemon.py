@@ -28,7 +28,7 @@ _RESTART_DELAYS_S = (0.1, 5.0)
 #: A daemon that lived so long was well; its next end is a new story.
 _STABLE_S = 30.0
 
-#: libvirt must not try what an unprivileged process can not do: change owners, cgroups, namespaces, labels.
+#: libvirt must not try what an unprivileged process cannot do: change owners, cgroups, namespaces, labels.
 #: With stdio_handler=file no virtlogd is needed.
 _QEMU_CONF = """\
 stdio_handler = "file"

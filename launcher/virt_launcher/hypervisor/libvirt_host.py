@@ -65,7 +65,7 @@ class HostAnswers:
     domain_capabilities: str
     qemu: str
     libvirt: str
-    #: The host model of the CPU with every feature by its name; nothing where libvirt can not tell.
+    #: The host model of the CPU with every feature by its name; nothing where libvirt cannot tell.
     features: str = ""
 
 

@@ -49,4 +49,4 @@ class Attestation:
             with open(loader, "rb") as file:
                 return hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            raise LauncherError(f"the firmware {loader} can not be read: {error.strerror}") from error
+            raise LauncherError(f"the firmware {loader} cannot be read: {error.strerror}") from error

@@ -59,7 +59,7 @@ class EventWorker:
             try:
                 self.handle()
             except LauncherError as error:
-                log.warning("the machine's state can not be read now", error=str(error))
+                log.warning("the machine's state cannot be read now", error=str(error))
                 self._try_again(stop)
             except Exception:
                 # A mistake of ours; the guest must not pay for it with its life.

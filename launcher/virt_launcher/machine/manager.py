@@ -121,7 +121,7 @@ class DomainManager:
         with self._modifying():
             facts = self._require()
             if facts.state is State.PAUSED and facts.reason == "User":
-                # A guest that stands still can not hear the power button.
+                # A guest that stands still cannot hear the power button.
                 self._hypervisor.resume()
             self._hypervisor.shutdown()
 

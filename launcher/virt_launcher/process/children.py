@@ -102,7 +102,7 @@ class Children:
     def adopt_orphans(self) -> None:
         """Also when we are not process 1 (tests, a shared process namespace)."""
         if os.getpid() != 1 and ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
-            log.warning("can not become the reaper of orphans: QEMU's exit status will stay unknown")
+            log.warning("cannot become the reaper of orphans: QEMU's exit status will stay unknown")
 
     def on_signal(self, handler: Callable[[int], None]) -> None:
         self._on_signal = handler

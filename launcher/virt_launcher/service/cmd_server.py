@@ -70,7 +70,7 @@ def decode_vmi(data: bytes) -> VirtualMachineInstance:
     try:
         return decode(data, VirtualMachineInstance)
     except msgspec.MsgspecError as error:
-        raise InvalidVMIError("", f"the VMI can not be read: {error}") from error
+        raise InvalidVMIError("", f"the VMI cannot be read: {error}") from error
 
 
 class LauncherService(LauncherServicer):

@@ -142,7 +142,7 @@ class NotifyClient:
     def _complain(self, error: str) -> None:
         if not self._complained:
             self._complained = True
-            log.warning("virt-handler can not be told about the machine now; trying on", error=error)
+            log.warning("virt-handler cannot be told about the machine now; trying on", error=error)
 
     def _drain_wake(self) -> None:
         try:

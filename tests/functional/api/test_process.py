@@ -65,7 +65,7 @@ def test_a_taken_port_is_one_sentence(rig: Rig) -> None:
     args = command("--listen", f"127.0.0.1:{rig.port}", *flags(rig, kubeconfig(rig.directory)))
     done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
-    assert done.stderr.splitlines() == [f"Error: can not listen on 127.0.0.1:{rig.port}: Address already in use"]
+    assert done.stderr.splitlines() == [f"Error: cannot listen on 127.0.0.1:{rig.port}: Address already in use"]
 
 
 def test_a_taken_automation_port_is_one_sentence(rig: Rig) -> None:
@@ -73,4 +73,4 @@ def test_a_taken_automation_port_is_one_sentence(rig: Rig) -> None:
     args = command("--listen", "127.0.0.1:0", *flags(rig, kubeconfig(rig.directory)), "--automation-listen", taken)
     done = subprocess.run(args, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
-    assert done.stderr.splitlines() == [f"Error: can not listen on {taken}: Address already in use"]
+    assert done.stderr.splitlines() == [f"Error: cannot listen on {taken}: Address already in use"]

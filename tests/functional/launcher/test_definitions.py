@@ -13,7 +13,7 @@ from tests.unit.launcher.cases import CASES
 
 pytestmark = pytest.mark.root
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/launcher"
-#: What this machine's QEMU and libvirt can not do, by the words in which they say so.
+#: What this machine's QEMU and libvirt cannot do, by the words in which they say so.
 NOT_HERE = ("TPM version", "kvm", "does not support", "firmware", "hugepages", "hugetlbfs")
 
 

@@ -1,4 +1,4 @@
-"""What can not be had is refused in the user's words, nothing stays half-made, and a better VMI then starts."""
+"""What cannot be had is refused in the user's words, nothing stays half-made, and a better VMI then starts."""
 
 from __future__ import annotations
 

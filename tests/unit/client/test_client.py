@@ -68,7 +68,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         read(kubeconfig(tmp_path, {"client-certificate-data": "x"}, extensions=EXTENSION))
     with pytest.raises(SettingsError, match="give address="):
         read(kubeconfig(tmp_path, {"token": "t"}))
-    with pytest.raises(SettingsError, match="can not be read"):
+    with pytest.raises(SettingsError, match="cannot be read"):
         read(str(tmp_path / "absent"))
     (tmp_path / "bad").write_text("a: [")
     with pytest.raises(SettingsError, match="neither JSON nor YAML"):

@@ -13,7 +13,7 @@ from virt_core.apis.support.table import FEATURES, TODAY
     ("gate", "enabled", "disabled", "expected"),
     [
         ("NUMA", [], [], True),
-        ("NUMA", [], ["NUMA"], True),  # GA can not be turned off.
+        ("NUMA", [], ["NUMA"], True),  # GA cannot be turned off.
         ("Snapshot", [], [], True),
         ("Snapshot", [], ["Snapshot"], False),
         ("Snapshot", ["Snapshot"], ["Snapshot"], True),  # Enabling goes before disabling.

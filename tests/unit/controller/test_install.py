@@ -113,7 +113,7 @@ def test_a_bad_file_is_said_once_and_read_again_when_it_changes(
     def told() -> bool:
         nonlocal log
         log += capsys.readouterr().err
-        return "can not be read" in log
+        return "cannot be read" in log
 
     rig.look()
     eventually(told)
@@ -124,4 +124,4 @@ def test_a_bad_file_is_said_once_and_read_again_when_it_changes(
     eventually(lambda: len(rig.patches()) == 2)
     told()
     assert why in log
-    assert log.count("can not be read") == 1
+    assert log.count("cannot be read") == 1

@@ -1,4 +1,4 @@
-"""Leader election: one leads, the other waits for its own clock, and a lead that can not be renewed ends."""
+"""Leader election: one leads, the other waits for its own clock, and a lead that cannot be renewed ends."""
 
 from __future__ import annotations
 

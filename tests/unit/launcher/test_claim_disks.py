@@ -179,10 +179,10 @@ def test_nothing_is_chowned(tmp_path: Path, mounted: Path, monkeypatch: pytest.M
 def test_a_block_claim_is_the_device_itself(tmp_path: Path) -> None:
     (tmp_path / "dev").mkdir()
     block = info(volumeMode="Block")
-    with pytest.raises(InvalidVMIError, match="can not be opened"):
+    with pytest.raises(InvalidVMIError, match="cannot be opened"):
         source(tmp_path, CLAIM, block)
     (tmp_path / "dev/data").symlink_to("/dev/null")
-    with pytest.raises(InvalidVMIError, match="can not be opened"):
+    with pytest.raises(InvalidVMIError, match="cannot be opened"):
         source(tmp_path, CLAIM, block)
 
 

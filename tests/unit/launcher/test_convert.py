@@ -1,4 +1,4 @@
-"""What the golden files can not show: refusals with the path of the field, and the rules behind the numbers."""
+"""What the golden files cannot show: refusals with the path of the field, and the rules behind the numbers."""
 
 from __future__ import annotations
 

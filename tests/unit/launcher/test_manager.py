@@ -103,7 +103,7 @@ def test_another_vmi_is_refused(parts: Parts) -> None:
 def test_no_kvm_and_no_emulation(tmp_path: Path) -> None:
     parts = make_parts(tmp_path)
     object.__setattr__(parts.settings, "allow_emulation", False)
-    with pytest.raises(WrongStateError, match="KVM can not be used"):
+    with pytest.raises(WrongStateError, match="KVM cannot be used"):
         parts.manager.sync(plain_vmi(), OPTIONS)
 
 

@@ -19,7 +19,7 @@ from virt_launcher.domain.domain import Domain, from_xml
 ORACLE = Path(__file__).resolve().parents[4] / "shared/oracle"
 pytestmark = pytest.mark.skipif(not ORACLE.exists(), reason="the recorded answers are not beside this checkout")
 
-#: Cases that can not be compared, with the reason.
+#: Cases that cannot be compared, with the reason.
 NOT_COMPARED = {
     "vol-downwardapi": "the volume is not built yet",
     "vol-sa": "the volume is not built yet",

@@ -146,7 +146,7 @@ class DeviceManager:
                 # The same again for a directory that is watched already, a new one if it was made anew.
                 self._watched[directory] = inotify.watch(directory)
             except OSError as error:
-                log.debug("a directory can not be watched", directory=directory, error=str(error))
+                log.debug("a directory cannot be watched", directory=directory, error=str(error))
         for directory in [known for known in self._watched if known not in wanted]:
             inotify.unwatch(self._watched.pop(directory))
 

@@ -1,6 +1,6 @@
 """The host devices that the kernel knows, as sysfs tells: PCI functions, mediated devices, USB devices.
 
-Devices come and go while we read, so an entry that can not be read is left out.
+Devices come and go while we read, so an entry that cannot be read is left out.
 """
 
 from __future__ import annotations

@@ -247,7 +247,7 @@ class AutomationServicer:
 
     def Wait(self, request, context):
         """Waits for a phase, a condition or the end of an object, and tells of each step; the last message has `done`.
-        What is not there yet is waited for. FAILED_PRECONDITION when it can not come any more: an instance that no
+        What is not there yet is waited for. FAILED_PRECONDITION when it cannot come any more: an instance that no
         VirtualMachine would make anew has ended or was deleted.
         DEADLINE_EXCEEDED says how far it came.
         list, watch virtualmachines | virtualmachineinstances

@@ -110,7 +110,7 @@ class AutomationStub:
     """
     Wait: _grpc.UnaryStreamMultiCallable[_automation_pb2.WaitRequest, _automation_pb2.WaitProgress]
     """Waits for a phase, a condition or the end of an object, and tells of each step; the last message has `done`.
-    What is not there yet is waited for. FAILED_PRECONDITION when it can not come any more: an instance that no
+    What is not there yet is waited for. FAILED_PRECONDITION when it cannot come any more: an instance that no
     VirtualMachine would make anew has ended or was deleted.
     DEADLINE_EXCEEDED says how far it came.
     list, watch virtualmachines | virtualmachineinstances
@@ -170,7 +170,7 @@ class AutomationAsyncStub(AutomationStub):
     """
     Wait: _aio.UnaryStreamMultiCallable[_automation_pb2.WaitRequest, _automation_pb2.WaitProgress]  # type: ignore[assignment]
     """Waits for a phase, a condition or the end of an object, and tells of each step; the last message has `done`.
-    What is not there yet is waited for. FAILED_PRECONDITION when it can not come any more: an instance that no
+    What is not there yet is waited for. FAILED_PRECONDITION when it cannot come any more: an instance that no
     VirtualMachine would make anew has ended or was deleted.
     DEADLINE_EXCEEDED says how far it came.
     list, watch virtualmachines | virtualmachineinstances
@@ -329,7 +329,7 @@ class AutomationServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_automation_pb2.WaitProgress], _abc.AsyncIterator[_automation_pb2.WaitProgress]]:
         """Waits for a phase, a condition or the end of an object, and tells of each step; the last message has `done`.
-        What is not there yet is waited for. FAILED_PRECONDITION when it can not come any more: an instance that no
+        What is not there yet is waited for. FAILED_PRECONDITION when it cannot come any more: an instance that no
         VirtualMachine would make anew has ended or was deleted.
         DEADLINE_EXCEEDED says how far it came.
         list, watch virtualmachines | virtualmachineinstances

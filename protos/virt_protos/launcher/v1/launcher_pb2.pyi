@@ -5,7 +5,7 @@ virt-handler -> virt-launcher: commands for the one VM that lives in a launcher 
 
 Served by virt-launcher on the unix socket `launcher-sock` in the Pod's `sockets` volume. The socket is the identity:
 whoever reaches it speaks for the node, so no request names credentials. Failures are gRPC status codes:
-  INVALID_ARGUMENT     the VMI can not be turned into a machine (message names the field)
+  INVALID_ARGUMENT     the VMI cannot be turned into a machine (message names the field)
   FAILED_PRECONDITION  the machine is in a state in which the command makes no sense
   NOT_FOUND            there is no machine yet, or none any more
   UNAVAILABLE          libvirt does not answer; try again
@@ -141,7 +141,7 @@ Global___SyncVMIRequest: _TypeAlias = SyncVMIRequest  # noqa: Y015
 
 @_typing.final
 class SyncOptions(_message.Message):
-    """What the launcher can not know by itself, since it has no access to the API."""
+    """What the launcher cannot know by itself, since it has no access to the API."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -151,7 +151,7 @@ class SyncOptions(_message.Message):
     SMBIOS_FIELD_NUMBER: _builtins.int
     MEMBALLOON_STATS_PERIOD_SECONDS_FIELD_NUMBER: _builtins.int
     allow_emulation: _builtins.bool
-    """Run by software emulation where the processor can not virtualise."""
+    """Run by software emulation where the processor cannot virtualise."""
     memballoon_stats_period_seconds: _builtins.int
     @_builtins.property
     def capability_cache(self) -> _containers.RepeatedCompositeFieldContainer[Global___CacheFile]:

@@ -5,7 +5,7 @@ virt-handler -> virt-launcher: commands for the one VM that lives in a launcher 
 
 Served by virt-launcher on the unix socket `launcher-sock` in the Pod's `sockets` volume. The socket is the identity:
 whoever reaches it speaks for the node, so no request names credentials. Failures are gRPC status codes:
-  INVALID_ARGUMENT     the VMI can not be turned into a machine (message names the field)
+  INVALID_ARGUMENT     the VMI cannot be turned into a machine (message names the field)
   FAILED_PRECONDITION  the machine is in a state in which the command makes no sense
   NOT_FOUND            there is no machine yet, or none any more
   UNAVAILABLE          libvirt does not answer; try again

@@ -1,4 +1,4 @@
-"""What has come, what can not come any more, and how far it is."""
+"""What has come, what cannot come any more, and how far it is."""
 
 from __future__ import annotations
 

@@ -283,7 +283,7 @@ def test_whoever_lost_the_lead_writes_no_more(rig: Rig) -> None:
 
 
 def test_of_two_leaders_one_gets_a_conflict(rig: Rig) -> None:
-    """A leader that does not know yet that it is none any more can not overwrite the new one's certificates."""
+    """A leader that does not know yet that it is none any more cannot overwrite the new one's certificates."""
     rig.work()
 
     def overtake(method: str, path: str, *_: Any) -> None:
