@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from virt_api.admission import selectors
 from virt_api.admission.causes import Cause, Refused, invalid, required
 from virt_api.admission.objects import annotations_of, document_of, labels_of, read_member
 from virt_api.admission.review import Accepted
 from virt_api.admission.rules import disks, firmware
 from virt_api.admission.rules.base import Check
 from virt_api.config import ClusterConfig
+from virt_core.apis import selectors
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.domain import DomainSpec
@@ -42,7 +42,7 @@ def merge_presets(
 
 
 def _is_for(preset: VirtualMachineInstancePreset, labels: dict[str, str]) -> bool:
-    return not selectors.flaw(preset.spec.selector) and selectors.fits(preset.spec.selector, labels)
+    return not selectors.flaw(preset.spec.selector) and selectors.matches(preset.spec.selector, labels)
 
 
 def _conflicts(presets: Sequence[VirtualMachineInstancePreset]) -> Iterator[Cause]:

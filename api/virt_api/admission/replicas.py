@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from virt_api.admission import selectors
 from virt_api.admission.causes import Cause, Refused, invalid, one_of
 from virt_api.admission.defaults import apply_defaults
 from virt_api.admission.metadata import template_metadata
@@ -15,6 +14,7 @@ from virt_api.admission.rules import SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
 from virt_api.admission.vm.validate import RUNNING_WARNING, broken_spec
 from virt_api.config import ClusterConfig
+from virt_core.apis import selectors
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.meta import LabelSelector, ObjectMeta
@@ -28,7 +28,6 @@ from virt_core.apis.vm import VirtualMachineInstanceTemplateSpec
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
 STATE_PRESERVATION = ("Disabled", "Offline", "Online")
-NODE_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
 SORT_POLICIES = ("AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
 _TEMPLATE = "spec.virtualMachineTemplate"
 
@@ -99,7 +98,7 @@ def _count(replicas: int | None) -> Iterator[Cause]:
 def _selector(selector: LabelSelector, metadata: ObjectMeta | None) -> Iterator[Cause]:
     if problem := selectors.flaw(selector):
         yield invalid("spec.selector", problem)
-    elif not selectors.fits(selector, metadata.labels if metadata else {}):
+    elif not selectors.matches(selector, metadata.labels if metadata else {}):
         yield invalid("spec.selector", "does not match the labels of the template")
 
 
@@ -139,9 +138,9 @@ def _chosen(at: str, chosen: VirtualMachinePoolSelectors | None) -> Iterator[Cau
     if chosen.label_selector is not None and (problem := selectors.flaw(chosen.label_selector)):
         yield invalid(f"{at}.labelSelector", problem)
     for index, term in enumerate(chosen.node_selector_requirement_matcher):
-        if term.operator not in NODE_OPERATORS:
+        if term.operator not in selectors.NODE_OPERATORS:
             where = f"{at}.nodeSelectorRequirementMatcher[{index}].operator"
-            yield invalid(where, one_of(term.operator, NODE_OPERATORS))
+            yield invalid(where, one_of(term.operator, selectors.NODE_OPERATORS))
 
 
 def _healing(strategy: VirtualMachinePoolAutohealingStrategy | None) -> Iterator[Cause]:

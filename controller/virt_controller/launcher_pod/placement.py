@@ -23,6 +23,7 @@ from virt_core.apis.scheduling import (
     PodAffinityTerm,
     PodAntiAffinity,
 )
+from virt_core.apis.selectors import DOES_NOT_EXIST
 from virt_core.apis.vmi import VirtualMachineInstance
 
 #: Whatever the node has, it can give.
@@ -87,7 +88,7 @@ def _processor(vmi: VirtualMachineInstance) -> Iterator[tuple[str, str]]:
 
 def _without(wanted: Affinity, keys: Iterable[str]) -> Affinity:
     """One of the terms must hold, so each gets the condition."""
-    absent = [NodeSelectorRequirement(key=key, operator="DoesNotExist") for key in keys]
+    absent = [NodeSelectorRequirement(key=key, operator=DOES_NOT_EXIST) for key in keys]
     node = wanted.node_affinity or NodeAffinity()
     required = node.required_during_scheduling_ignored_during_execution
     terms = required.node_selector_terms if required is not None else [NodeSelectorTerm()]

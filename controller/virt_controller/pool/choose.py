@@ -6,8 +6,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 
 from virt_controller.pool.naming import number_of
-from virt_controller.sets.selectors import all_hold, matches
 from virt_core.apis.pool import VirtualMachinePoolSelectionPolicy, VirtualMachinePoolSelectors
+from virt_core.apis.selectors import all_hold, chooses
 from virt_core.apis.vm import VirtualMachine
 
 #: The labels of the node that a VM runs on.
@@ -54,5 +54,5 @@ def _is_selected(vm: VirtualMachine, selectors: VirtualMachinePoolSelectors, nod
     template = vm.spec.template
     given = template.metadata.labels if template is not None and template.metadata is not None else {}
     bound = template.spec.node_selector if template is not None else {}
-    by_label = selectors.label_selector is None or matches(selectors.label_selector, given | vm.metadata.labels)
+    by_label = selectors.label_selector is None or chooses(selectors.label_selector, given | vm.metadata.labels)
     return by_label and all_hold(selectors.node_selector_requirement_matcher, bound | dict(node_labels(vm)))

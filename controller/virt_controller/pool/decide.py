@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from virt_controller.pool import choose, healing
 from virt_controller.pool.naming import template_of
-from virt_controller.sets.selectors import text
 from virt_core.apis import names
 from virt_core.apis.meta import OwnerReference
 from virt_core.apis.pool import VirtualMachinePool, VirtualMachinePoolStatus
 from virt_core.apis.quantity import IntOrString
+from virt_core.apis.selectors import text
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from virt_controller.sets.selectors import text
 from virt_core.apis import names
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet, VirtualMachineInstanceReplicaSetStatus
+from virt_core.apis.selectors import text
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.kube.conditions import get_condition, is_true
 

@@ -13,9 +13,9 @@ from virt_controller.sets.members import (
     release,
     take_over,
 )
-from virt_controller.sets.selectors import matches
 from virt_core.apis import names
 from virt_core.apis.meta import LabelSelector
+from virt_core.apis.selectors import chooses
 from virt_core.kube.client import KubeClient, KubeObject
 from virt_core.kube.errors import ApiError, NotFound
 from virt_core.kube.expectations import Expectations
@@ -58,9 +58,9 @@ class SetController(Generic[S, M]):
         """The set's members, oldest first, with those it takes over just now and without those it lets go."""
         found = self.members.by_index(CONTROLLER_INDEX, owner.metadata.uid)
         if owner.metadata.deletion_timestamp is None:
-            for stranger in [obj for obj in found if not matches(selector, obj.metadata.labels)]:
+            for stranger in [obj for obj in found if not chooses(selector, obj.metadata.labels)]:
                 release(self.client, owner, stranger)
-            found = [obj for obj in found if matches(selector, obj.metadata.labels)]
+            found = [obj for obj in found if chooses(selector, obj.metadata.labels)]
             orphans = self.members.by_index(ORPHAN_INDEX, owner.metadata.namespace) if self.adopts else []
             found += [take_over(self.client, owner, obj) for obj in adoptable(selector, orphans)]
         return sorted(found, key=lambda o: (o.metadata.creation_timestamp or "", o.metadata.name))

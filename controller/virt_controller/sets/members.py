@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from virt_controller.sets.selectors import matches
 from virt_core.apis import names
 from virt_core.apis.meta import Condition, LabelSelector, OwnerReference
 from virt_core.apis.registry import owner_reference
+from virt_core.apis.selectors import chooses
 from virt_core.kube.client import KubeClient, KubeObject
 from virt_core.kube.conditions import remove_condition, set_condition
 from virt_core.kube.errors import NotFound
@@ -42,7 +42,7 @@ def orphan_indexer(obj: KubeObject) -> list[str]:
 
 def adoptable(selector: LabelSelector, orphans: Iterable[T]) -> list[T]:
     alive = (o for o in orphans if o.metadata.deletion_timestamp is None)
-    return [o for o in alive if matches(selector, o.metadata.labels)]
+    return [o for o in alive if chooses(selector, o.metadata.labels)]
 
 
 def take_over(client: KubeClient, owner: KubeObject, obj: T) -> T:

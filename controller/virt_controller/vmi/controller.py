@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from virt_controller.launcher_pod import UnsupportedSpecError, first_consumer, render
 from virt_controller.launcher_pod.sections import TemplateConfig
-from virt_controller.sets.selectors import matches
 from virt_controller.vmi import decide as rules
 from virt_controller.vmi.owned import Surroundings, owner_vm
 from virt_controller.vmi.pods import Trouble, was_refused
@@ -18,6 +17,7 @@ from virt_core.apis.nodes import Namespace, Node
 from virt_core.apis.podroles import controller_of, is_stranger, owner_uid
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import parse_int
+from virt_core.apis.selectors import is_empty, matches
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -235,8 +235,7 @@ def limits_cpu(namespace: str, config: ClusterConfig, namespaces: Informer[Names
     if selector is None or namespaces is None:
         return False
     found = namespaces.get(namespace)
-    empty = not selector.match_labels and not selector.match_expressions
-    return empty or (found is not None and matches(selector, found.metadata.labels))
+    return is_empty(selector) or (found is not None and matches(selector, found.metadata.labels))
 
 
 def with_devices(template: TemplateConfig, nodes: list[Node], cluster: ClusterConfig = UNCONFIGURED) -> TemplateConfig:

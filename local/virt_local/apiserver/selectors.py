@@ -5,6 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from msgspec import convert
+
+from virt_core.apis.meta import LabelSelector
+from virt_core.apis.scheduling import NodeSelectorRequirement
+from virt_core.apis.selectors import DOES_NOT_EXIST, EXISTS, GREATER, IN, LESS, NOT_IN, all_hold, matches
 from virt_local.apiserver import errors
 from virt_local.apiserver.builtins.events import stored_field
 from virt_local.apiserver.kinds import Kind
@@ -35,63 +40,26 @@ def _split(text: str) -> list[str]:
 
 def parse_labels(text: str) -> LabelTest:
     """`app=web,tier in (a,b),!old` as a test. Raises a 400 for text that is no selector."""
-    tests = [_requirement(part) for part in _split(text) if part.strip()]
-    return lambda labels: all(test(labels) for test in tests)
+    requirements = [_requirement(part) for part in _split(text) if part.strip()]
+    return lambda labels: all_hold(requirements, labels)
 
 
-def _requirement(text: str) -> LabelTest:
+def _requirement(text: str) -> NodeSelectorRequirement:
     if match := _SET.fullmatch(text):
-        values = {value.strip() for value in match["values"].split(",")}
-        return _membership(match["key"], values, match["op"] == "in")
+        values = [value.strip() for value in match["values"].split(",")]
+        return NodeSelectorRequirement(match["key"], IN if match["op"] == "in" else NOT_IN, values)
     if match := _EQUALITY.fullmatch(text):
-        return _membership(match["key"], {match["value"]}, match["op"] != "!=")
+        return NodeSelectorRequirement(match["key"], NOT_IN if match["op"] == "!=" else IN, [match["value"]])
     if match := _NUMBER.fullmatch(text):
-        return _comparison(match["key"], match["op"], int(match["value"]))
+        return NodeSelectorRequirement(match["key"], GREATER if match["op"] == ">" else LESS, [match["value"]])
     if match := _EXISTS.fullmatch(text):
-        key, wanted = match["key"], match["absent"] is None
-        return lambda labels: (key in labels) is wanted
+        return NodeSelectorRequirement(match["key"], DOES_NOT_EXIST if match["absent"] else EXISTS)
     raise errors.bad_request(f"unable to parse requirement: {text.strip()!r} is not a label selector")
 
 
-def _membership(key: str, values: set[str], wanted: bool) -> LabelTest:
-    if wanted:
-        return lambda labels: labels.get(key) in values
-    return lambda labels: labels.get(key) not in values
-
-
-def _comparison(key: str, op: str, bound: int) -> LabelTest:
-    def test(labels: Labels) -> bool:
-        try:
-            value = int(labels[key])
-        except (KeyError, ValueError):
-            return False
-        return value > bound if op == ">" else value < bound
-
-    return test
-
-
-def label_selector_test(selector: Mapping[str, object] | None) -> LabelTest:
-    """A LabelSelector object (matchLabels, matchExpressions) as a test. None selects nothing, empty everything."""
-    if selector is None:
-        return lambda _labels: False
-    tests: list[LabelTest] = []
-    match_labels = selector.get("matchLabels")
-    if isinstance(match_labels, Mapping):
-        tests += [_membership(str(key), {str(value)}, True) for key, value in match_labels.items()]
-    expressions = selector.get("matchExpressions")
-    if isinstance(expressions, list):
-        tests += [_expression(expression) for expression in expressions]
-    return lambda labels: all(test(labels) for test in tests)
-
-
-def _expression(expression: Mapping[str, object]) -> LabelTest:
-    key, operator = str(expression.get("key")), expression.get("operator")
-    listed = expression.get("values")
-    values = {str(value) for value in listed} if isinstance(listed, list) else set()
-    if operator in ("In", "NotIn"):
-        return _membership(key, values, operator == "In")
-    wanted = operator == "Exists"
-    return lambda labels: (key in labels) is wanted
+def selects(selector: Mapping[str, object] | None, labels: Labels) -> bool:
+    """A LabelSelector as it stands in an object. An absent or empty one selects everything."""
+    return not selector or matches(convert(selector, LabelSelector), labels)
 
 
 def parse_fields(text: str, kind: Kind) -> RecordTest:

@@ -15,10 +15,8 @@ from virt_controller.pool import decide as pools
 from virt_controller.pool.naming import free_numbers, make_vm, relabelled, renewed, spec_for, template_of
 from virt_controller.replicaset import decide as replicas
 from virt_controller.sets.members import conditions
-from virt_controller.sets.selectors import matches, text
 from virt_core.apis import names
 from virt_core.apis.base import from_plain
-from virt_core.apis.meta import LabelSelector
 from virt_core.apis.pool import VirtualMachinePool, VirtualMachinePoolSelectionPolicy
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet
 from virt_core.apis.vm import VirtualMachine
@@ -27,24 +25,6 @@ from virt_core.runtime.clock import FakeClock, rfc3339
 
 NOW = FakeClock().now()
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-
-
-@pytest.mark.parametrize(
-    ("selector", "expected", "words"),
-    [
-        ({"matchLabels": {"a": "1"}}, True, "a=1"),
-        ({"matchLabels": {"a": "2"}}, False, "a=2"),
-        ({}, False, ""),
-        ({"matchExpressions": [{"key": "a", "operator": "In", "values": ["1", "2"]}]}, True, "a in (1,2)"),
-        ({"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["1"]}]}, False, "a notin (1)"),
-        ({"matchExpressions": [{"key": "b", "operator": "Exists"}]}, False, "b"),
-        ({"matchExpressions": [{"key": "b", "operator": "DoesNotExist"}]}, True, "!b"),
-    ],
-)
-def test_selectors(selector: dict[str, Any], expected: bool, words: str) -> None:
-    parsed = from_plain(selector, LabelSelector)
-    assert matches(parsed, {"a": "1"}) is expected
-    assert text(parsed) == words
 
 
 def replica_set(count: int | None, **spec: Any) -> VirtualMachineInstanceReplicaSet:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from virt_api.admission.causes import Cause, duplicate, invalid, not_supported, one_of, required
 from virt_api.admission.rules.base import Check
+from virt_core.apis import selectors
 from virt_core.apis.scheduling import (
     NodeAffinity,
     NodeSelectorTerm,
@@ -14,10 +15,6 @@ from virt_core.apis.scheduling import (
     PodAntiAffinity,
 )
 
-_WITH_VALUES = ("In", "NotIn")
-_WITHOUT_VALUES = ("Exists", "DoesNotExist")
-_ONE_NUMBER = ("Gt", "Lt")
-_OPERATORS = _WITH_VALUES + _WITHOUT_VALUES + _ONE_NUMBER
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
@@ -53,13 +50,13 @@ def _node_term(field: str, term: NodeSelectorTerm) -> Iterator[Cause]:
         at = f"{field}.matchExpressions[{i}]"
         if not expression.key:
             yield required(f"{at}.key", "must be given")
-        if expression.operator not in _OPERATORS:
-            yield invalid(f"{at}.operator", one_of(expression.operator, _OPERATORS))
-        elif expression.operator in _WITH_VALUES and not expression.values:
+        if expression.operator not in selectors.NODE_OPERATORS:
+            yield invalid(f"{at}.operator", one_of(expression.operator, selectors.NODE_OPERATORS))
+        elif expression.operator in selectors.WITH_VALUES and not expression.values:
             yield required(f"{at}.values", f"{expression.operator} needs values")
-        elif expression.operator in _WITHOUT_VALUES and expression.values:
+        elif expression.operator in selectors.WITHOUT_VALUES and expression.values:
             yield invalid(f"{at}.values", f"{expression.operator} takes no values")
-        elif expression.operator in _ONE_NUMBER and len(expression.values) != 1:
+        elif expression.operator in selectors.ONE_NUMBER and len(expression.values) != 1:
             yield required(f"{at}.values", f"{expression.operator} takes one number")
 
 

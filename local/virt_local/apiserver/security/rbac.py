@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from virt_local.apiserver.hooks import Attributes, Decision, User
-from virt_local.apiserver.security.labels import selects
+from virt_local.apiserver.selectors import selects
 
 Object = dict[str, Any]
 MASTERS = "system:masters"

@@ -8,7 +8,7 @@ from typing import Any
 from virt_local.apiserver import errors
 from virt_local.apiserver.meta import now_text
 from virt_local.apiserver.request import dry_run
-from virt_local.apiserver.selectors import label_selector_test
+from virt_local.apiserver.selectors import selects
 from virt_local.apiserver.storage import Mismatch, Record
 from virt_local.apiserver.verbs.body import read_object
 from virt_local.apiserver.verbs.call import Answer, Call
@@ -135,7 +135,9 @@ async def _take_disruption(call: Call, pod: Record, is_dry: bool) -> None:
 
 
 def _covers(budget: Record, pod: Record) -> bool:
-    return label_selector_test((budget.object().get("spec") or {}).get("selector"))(pod.labels)
+    """A budget without a selector covers nothing, one with an empty selector everything."""
+    selector = (budget.object().get("spec") or {}).get("selector")
+    return selector is not None and selects(selector, pod.labels)
 
 
 def _decremented(call: Call, record: Record, pod_name: str) -> Object:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from virt_core.apis.nodes import Node, Taint
 from virt_core.apis.pods import Pod
 from virt_core.apis.scheduling import NodeSelectorTerm, PodAffinityTerm, Toleration
-from virt_local.controllers.labels import holds, selects
+from virt_core.apis.selectors import all_hold, is_empty, matches
 from virt_local.controllers.scheduler.resources import Amounts, amounts, requests
 
 _DEFAULT_PODS = 110
@@ -127,9 +127,7 @@ def _term_matches(term: NodeSelectorTerm, state: NodeState) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": state.name}
-    return all(holds(each.key, each.operator, each.values, state.labels) for each in term.match_expressions) and all(
-        holds(each.key, each.operator, each.values, fields) for each in term.match_fields
-    )
+    return all_hold(term.match_expressions, state.labels) and all_hold(term.match_fields, fields)
 
 
 def _resources(pod: Pod, state: NodeState, _nodes: Sequence[NodeState]) -> list[str]:
@@ -180,14 +178,13 @@ def _same_topology(key: str, one: NodeState, other: NodeState) -> bool:
 
 
 def _term_selects(term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
-    """`owner` is the Pod whose term it is. A namespace selector can only say "all" here: an empty one."""
-    everywhere = term.namespace_selector is not None and not (
-        term.namespace_selector.match_labels or term.namespace_selector.match_expressions
-    )
+    """`owner` is the Pod whose term it is. A namespace selector can only say "all" here: an empty one. A term without a
+    label selector selects no Pod."""
+    everywhere = term.namespace_selector is not None and is_empty(term.namespace_selector)
     namespaces = term.namespaces or [owner.metadata.namespace]
     if not everywhere and other.metadata.namespace not in namespaces:
         return False
-    return selects(term.label_selector, other.metadata.labels)
+    return term.label_selector is not None and matches(term.label_selector, other.metadata.labels)
 
 
 _CHECKS: tuple[Check, ...] = (_unschedulable, _taints, _labels, _resources, _affinity, _anti_affinity)

@@ -13,7 +13,7 @@ from virt_local.apiserver.errors import ApiError
 from virt_local.apiserver.humanize import short_duration
 from virt_local.apiserver.output.negotiate import Form, negotiate
 from virt_local.apiserver.request import parse_target
-from virt_local.apiserver.selectors import label_selector_test, parse_fields, parse_labels
+from virt_local.apiserver.selectors import parse_fields, parse_labels, selects
 from virt_local.apiserver.storage.record import Record
 
 from .conftest import Client, pod
@@ -49,11 +49,11 @@ def test_bad_label_selectors(text: str) -> None:
 
 
 def test_label_selector_objects() -> None:
-    test = label_selector_test({"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]})
-    assert test({"a": "b", "c": "x"})
-    assert not test({"a": "b"})
-    assert label_selector_test({})({})
-    assert not label_selector_test(None)({})
+    selector = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "c", "operator": "Exists"}]}
+    assert selects(selector, {"a": "b", "c": "x"})
+    assert not selects(selector, {"a": "b"})
+    assert selects({}, {})
+    assert selects(None, {"a": "b"})
 
 
 def _record(**fields: str) -> Record:

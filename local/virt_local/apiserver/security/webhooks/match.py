@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from virt_local.apiserver.hooks import AdmissionRequest, Object
-from virt_local.apiserver.security.labels import selects
+from virt_local.apiserver.selectors import selects
 
 EXEMPT_GROUP = "admissionregistration.k8s.io"
 
