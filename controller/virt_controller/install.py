@@ -15,6 +15,7 @@ from typing import Any
 from msgspec import MsgspecError
 
 from virt_core.apis.base import from_plain
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.kubevirt import KubeVirt
 from virt_core.kube.client import KubeClient
 from virt_core.kube.controller import Controller, Result
@@ -57,7 +58,7 @@ class DefaultKubeVirt:
             return Result(_LOOK_AT_FILE_S)
         self._complaint = ""
         seen = self._kubevirts.get(self._key)
-        if seen is None or (not seen.metadata.deletion_timestamp and seen.metadata.annotations.get(MARK) != mark):
+        if seen is None or (not is_terminating(seen) and seen.metadata.annotations.get(MARK) != mark):
             patch = ApplyPatch(document, FIELD_MANAGER)
             self._client.patch(KubeVirt, NAME, self._namespace, patch)
             log.info("default KubeVirt object applied", object=self._key, file=str(self._file), new=seen is None)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from virt_core import __version__
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.kubevirt import KubeVirt, KubeVirtStatus
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigState
@@ -49,7 +50,7 @@ class KubeVirtController:
 
     def reconcile(self, key: str) -> Result | None:
         seen = self._kubevirts.get(key)
-        if seen is None or seen.metadata.deletion_timestamp is not None:
+        if seen is None or is_terminating(seen):
             return None
         problem, reason = self._problem(seen)
         wanted = status_of(clone(seen).status, seen.metadata.generation, problem, reason, rfc3339(self._clock.now()))

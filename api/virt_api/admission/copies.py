@@ -12,7 +12,7 @@ import msgspec
 
 from virt_api.admission.causes import Cause, Denied, Refused, invalid, not_found, one_of, required
 from virt_api.admission.cluster import Cluster
-from virt_api.admission.objects import document_of, is_leaving, namespace_of, read_member
+from virt_api.admission.objects import document_of, is_terminating, namespace_of, read_member
 from virt_api.admission.review import PatchOps
 from virt_api.config import ClusterConfig
 from virt_core.apis import gates
@@ -72,7 +72,7 @@ class Copies:
         _refuse(_frozen(request) or _export(spec))
 
     def clone(self, request: AdmissionRequest) -> None:
-        if is_leaving(document_of(request.object)):
+        if is_terminating(document_of(request.object)):
             return
         spec = read_member(document_of(request.object), VirtualMachineCloneSpec)
         self._gate(request, "Snapshot")

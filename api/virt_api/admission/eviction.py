@@ -11,6 +11,7 @@ from virt_api.admission.objects import annotations_of, document_of
 from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.facts import is_final, is_terminating
 from virt_core.apis.podroles import Role, role_of
 from virt_core.apis.pods import Pod
 from virt_core.apis.support.cluster import LIVE_MIGRATION
@@ -20,10 +21,8 @@ from virt_core.kube.patch import op, pointer
 
 HOTPLUG_PREFIX = "hp-volume-"
 OWNER_KIND = "VirtualMachineInstance"
-ANNOTATION_DOMAIN = "kubevirt.io/domain"
 DESCHEDULER = "sigs.k8s.io/descheduler"
 ANNOTATION_SOURCE = "kubevirt.io/eviction-source"
-FINAL_PHASES = ("Succeeded", "Failed")
 
 
 class EvictionAdmitter:
@@ -33,7 +32,7 @@ class EvictionAdmitter:
     def __call__(self, request: AdmissionRequest) -> None:
         """Allows by returning. Raises Denied with 429 when the Pod has to stay for now."""
         pod = self._cluster.get(Pod, request.name, request.namespace)
-        if pod is None or pod.metadata.deletion_timestamp is not None:
+        if pod is None or is_terminating(pod):
             return
         if pod.metadata.name.startswith(HOTPLUG_PREFIX):
             self._hotplug(pod)
@@ -45,16 +44,16 @@ class EvictionAdmitter:
         owner = next((o for o in pod.metadata.owner_references if o.controller and o.kind == "Pod"), None)
         launcher = self._cluster.get(Pod, owner.name, pod.metadata.namespace) if owner else None
         vmi = self._vmi(launcher) if launcher is not None else None
-        if vmi is not None and vmi.status.phase not in FINAL_PHASES:
+        if vmi is not None and not is_final(vmi):
             raise _busy(f"cannot evict the hotplug Pod {pod.metadata.name}: its VMI still runs")
 
     def _vmi(self, pod: Pod) -> VirtualMachineInstance | None:
-        name = pod.metadata.annotations.get(ANNOTATION_DOMAIN, "")
+        name = pod.metadata.annotations.get(names.ANNOTATION_DOMAIN, "")
         return self._cluster.get(VirtualMachineInstance, name, pod.metadata.namespace) if name else None
 
     def _launcher(self, request: AdmissionRequest, pod: Pod) -> None:
         vmi = self._vmi(pod)
-        if vmi is None or vmi.status.phase in FINAL_PHASES or role_of(pod, vmi) is not Role.ACTIVE:
+        if vmi is None or is_final(vmi) or role_of(pod, vmi) is not Role.ACTIVE:
             return
         where = f"{vmi.metadata.namespace}/{vmi.metadata.name}"
         if not self._shall_move(vmi):

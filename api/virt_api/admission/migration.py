@@ -20,11 +20,10 @@ from virt_api.admission.review import PatchOps
 from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.facts import is_final
 from virt_core.apis.migration import VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSpec
 from virt_core.apis.vmi import VirtualMachineInstance
 
-FINALIZER = "kubevirt.io/migrationJobFinalize"
-FINAL_PHASES = ("Succeeded", "Failed")
 GATE = "DecentralizedLiveMigration"
 _LABEL = names.LABEL_MIGRATION_VMI_NAME
 
@@ -35,7 +34,7 @@ def mutate_migration(request: AdmissionRequest) -> PatchOps:
     spec = read_member(document, VirtualMachineInstanceMigrationSpec)
     metadata = dict(metadata_of(document))
     metadata["labels"] = {**labels_of(document), _LABEL: spec.vmi_name}
-    metadata["finalizers"] = with_finalizer(document, FINALIZER)
+    metadata["finalizers"] = with_finalizer(document, names.FINALIZER_MIGRATION)
     return [{"op": "add", "path": "/metadata", "value": metadata}]
 
 
@@ -70,19 +69,19 @@ class MigrationCreateValidator:
         vmi = self._cluster.get(VirtualMachineInstance, name, namespace)
         if vmi is None:
             raise Denied(f"there is no VMI {name!r} in namespace {namespace!r}")
-        if vmi.status.phase in FINAL_PHASES:
+        if is_final(vmi):
             raise Denied(f"VMI {name!r} has ended; it cannot move any more")
-        condition = next((c for c in vmi.status.conditions if c.type == "LiveMigratable"), None)
-        if condition is None or condition.status != "False":
+        condition = next((c for c in vmi.status.conditions if c.type == names.CONDITION_LIVE_MIGRATABLE), None)
+        if condition is None or condition.status != names.FALSE:
             return
         across = (spec.send_to is None) != (spec.receive is None)
-        if not (across and condition.reason == "DisksNotLiveMigratable"):
+        if not (across and condition.reason == names.REASON_DISKS_NOT_MIGRATABLE):
             raise Denied(f"VMI {name!r} cannot be live-migrated: {condition.reason}: {condition.message}")
 
     def _alone(self, name: str, namespace: str) -> None:
         others = self._cluster.list(VirtualMachineInstanceMigration, namespace, f"{_LABEL}={name}")
         for other in others:
-            if other.spec.vmi_name == name and other.status.phase not in FINAL_PHASES:
+            if other.spec.vmi_name == name and other.status.phase not in names.FINAL_PHASES:
                 raise Denied(f"VMI {name!r} is already being moved by {other.metadata.name!r}")
 
 
@@ -99,5 +98,5 @@ def _changes(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
     status = old.get("status")
     phase = status.get("phase") if isinstance(status, dict) else ""
     before = labels_of(old).get(_LABEL)
-    if before is not None and labels_of(new).get(_LABEL) != before and phase not in FINAL_PHASES:
+    if before is not None and labels_of(new).get(_LABEL) != before and phase not in names.FINAL_PHASES:
         yield not_supported("metadata.labels", f"{_LABEL} must stay until the migration has ended")

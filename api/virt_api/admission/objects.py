@@ -46,7 +46,7 @@ def metadata_of(document: dict[str, Any]) -> dict[str, Any]:
     return metadata if isinstance(metadata, dict) else {}
 
 
-def is_leaving(document: dict[str, Any]) -> bool:
+def is_terminating(document: dict[str, Any]) -> bool:
     """Whether the object is being deleted: nothing is checked then, lest a finalizer could not be taken away."""
     return metadata_of(document).get("deletionTimestamp") is not None
 

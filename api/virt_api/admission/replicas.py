@@ -8,7 +8,7 @@ from typing import Any
 from virt_api.admission.causes import Cause, Refused, invalid, one_of
 from virt_api.admission.defaults import apply_defaults
 from virt_api.admission.metadata import template_metadata
-from virt_api.admission.objects import document_of, is_leaving, read_member, user_of
+from virt_api.admission.objects import document_of, is_terminating, read_member, user_of
 from virt_api.admission.review import Accepted
 from virt_api.admission.rules import SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
@@ -39,7 +39,7 @@ class ReplicaSetValidator:
     def __call__(self, request: AdmissionRequest) -> None:
         """Raises Refused with every cause."""
         document = document_of(request.object)
-        if is_leaving(document):
+        if is_terminating(document):
             return
         spec = read_member(document, VirtualMachineInstanceReplicaSetSpec)
         if causes := list(self._causes(spec, trusted=user_of(request) in self._trusted)):
@@ -63,7 +63,7 @@ class PoolValidator:
     def __call__(self, request: AdmissionRequest) -> Accepted:
         """Raises Refused with every cause."""
         document, old = document_of(request.object), document_of(request.old_object)
-        if is_leaving(document):
+        if is_terminating(document):
             return Accepted()
         spec = read_member(document, VirtualMachinePoolSpec)
         causes = list(self._causes(spec, trusted=user_of(request) in self._trusted))

@@ -7,7 +7,7 @@ from typing import Any
 
 from virt_api.admission.causes import Cause, Denied, Refused, invalid, one_of
 from virt_api.admission.cluster import Cluster
-from virt_api.admission.objects import document_of, is_leaving, name_of, read_member
+from virt_api.admission.objects import document_of, is_terminating, name_of, read_member
 from virt_api.admission.review import Accepted
 from virt_api.config import ClusterConfig
 from virt_core.apis import gates
@@ -115,7 +115,7 @@ class KubeVirtValidator:
             self._delete(document_of(request.old_object))
             return Accepted()
         document = document_of(request.object)
-        if is_leaving(document):
+        if is_terminating(document):
             return Accepted()
         developer = read_member(document, KubeVirtSpec).configuration.developer_configuration
         configuration = document["spec"].get("configuration") or {}

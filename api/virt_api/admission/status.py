@@ -9,7 +9,7 @@ import msgspec
 
 from virt_api.admission.causes import Refused, invalid
 from virt_api.admission.cluster import Cluster
-from virt_api.admission.objects import document_of, is_leaving, name_of, read_member
+from virt_api.admission.objects import document_of, is_terminating, name_of, read_member
 from virt_api.admission.vm.requests import broken_requests
 from virt_api.admission.vm.validate import frozen_while_busy
 from virt_api.config import ClusterConfig
@@ -35,7 +35,7 @@ class StatusValidator:
         """Raises Refused with every cause. Unknown fields of a status are tolerated."""
         document = document_of(request.object)
         cls = _STATUSES.get(request.kind.kind)
-        if cls is None or is_leaving(document):
+        if cls is None or is_terminating(document):
             return
         try:
             status = from_plain(document.get("status") or {}, cls)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from virt_api.problems import Problem
 from virt_core.apis import names
+from virt_core.apis.facts import is_final
 from virt_core.apis.vmi import VirtualMachineInstance
 
 #: Texts that clients compare.
@@ -24,7 +25,7 @@ def console(vmi: VirtualMachineInstance) -> None:
     """400 means `not yet`, and clients try again; 409 means `no more`."""
     if vmi.spec.domain.devices.autoattach_serial_console is False:
         raise Problem(400, NO_SERIAL_CONSOLE)
-    if vmi.status.phase in names.FINAL_PHASES:
+    if is_final(vmi):
         raise Problem(409, f"VMI {vmi.metadata.name} has ended: its phase is {vmi.status.phase}")
     started(vmi)
 

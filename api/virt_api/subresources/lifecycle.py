@@ -13,6 +13,7 @@ from virt_api.subresources.bodies import RestartOptions, StartOptions, StopOptio
 from virt_api.subresources.call import Call, accepted
 from virt_api.subresources.strategies import Wish
 from virt_api.subresources.writes import again_on_conflict, patch_for
+from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -74,7 +75,7 @@ def _strategy(vm: VirtualMachine, wanted: str) -> dict[str, Any]:
     """A VM that still says `running` goes on doing so."""
     if vm.spec.run_strategy:
         return {"runStrategy": wanted}
-    return {"running": wanted == strategies.ALWAYS}
+    return {"running": wanted == names.STRATEGY_ALWAYS}
 
 
 async def _set_grace(call: Call, vmi: VirtualMachineInstance, grace_s: int | None, dry_run: list[str]) -> None:

@@ -6,17 +6,10 @@ from dataclasses import dataclass
 
 from virt_api.problems import Problem
 from virt_core.apis import names
+from virt_core.apis.facts import grace_seconds, is_final, run_strategy
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStateChangeRequest
 from virt_core.apis.vmi import VirtualMachineInstance
 
-ALWAYS = "Always"
-HALTED = "Halted"
-MANUAL = "Manual"
-RERUN = "RerunOnFailure"
-ONCE = "Once"
-RECEIVER = "WaitAsReceiver"
-
-_START, _STOP = "Start", "Stop"
 #: A machine in one of these does not count as running.
 _NOT_LIVE = frozenset({*names.FINAL_PHASES, names.PHASE_UNSET, names.PHASE_UNKNOWN})
 
@@ -32,85 +25,73 @@ class Wish:
     grace_s: int | None = None
 
 
-def strategy_of(vm: VirtualMachine) -> str:
-    if vm.spec.run_strategy:
-        return vm.spec.run_strategy
-    return ALWAYS if vm.spec.running else HALTED
-
-
 def is_live(vmi: VirtualMachineInstance | None) -> bool:
     return vmi is not None and vmi.status.phase not in _NOT_LIVE
 
 
 def start(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, paused: bool = False) -> Wish:
     """Raises Problem 409."""
-    name, strategy = vm.metadata.name, strategy_of(vm)
+    name, strategy = vm.metadata.name, run_strategy(vm)
     if is_live(vmi):
         raise _conflict(vm, "VM is already running")
-    if _is_true(vm, "ManualRecoveryRequired"):
+    if _is_true(vm, names.CONDITION_MANUAL_RECOVERY_REQUIRED):
         raise _conflict(vm, "a restore left its volumes in a state that needs manual recovery first")
-    if strategy == RECEIVER:
+    if strategy == names.STRATEGY_WAIT_AS_RECEIVER:
         return Wish()
-    if strategy == HALTED and not paused:
-        return Wish(strategy=ALWAYS)
-    if strategy in (ALWAYS, ONCE):
+    if strategy == names.STRATEGY_HALTED and not paused:
+        return Wish(strategy=names.STRATEGY_ALWAYS)
+    if strategy in (names.STRATEGY_ALWAYS, names.STRATEGY_ONCE):
         raise _conflict(vm, f"runStrategy {strategy} does not allow start requests")
     _nothing_queued(vm)
-    if strategy == RERUN and vmi is not None and vmi.status.phase == names.PHASE_FAILED:
+    if strategy == names.STRATEGY_RERUN_ON_FAILURE and vmi is not None and vmi.status.phase == names.PHASE_FAILED:
         raise _conflict(vm, f"VM {name} is being started again already, since its VMI has failed")
-    begin = Request(action=_START, data={"paused": "true"} if paused else {})
-    if vmi is not None and vmi.status.phase in names.FINAL_PHASES and strategy != HALTED:
+    begin = Request(action=names.ACTION_START, data={names.REQUEST_PAUSED: "true"} if paused else {})
+    if vmi is not None and is_final(vmi) and strategy != names.STRATEGY_HALTED:
         return Wish(requests=[_stop_of(vmi), begin])
     return Wish(requests=[begin])
 
 
 def stop(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, grace_s: int | None = None) -> Wish:
     """Raises Problem 409, 400."""
-    strategy = strategy_of(vm)
+    strategy = run_strategy(vm)
     if grace_s is not None and grace_s < 0:
         raise Problem(400, "gracePeriod must not be negative")
-    if strategy == RECEIVER:
+    if strategy == names.STRATEGY_WAIT_AS_RECEIVER:
         return Wish()
     live = is_live(vmi)
-    if not live and strategy in (HALTED, MANUAL, RERUN):
+    if not live and strategy in (names.STRATEGY_HALTED, names.STRATEGY_MANUAL, names.STRATEGY_RERUN_ON_FAILURE):
         raise _conflict(vm, "VM is not running")
     grace = grace_s if live else None
-    if strategy == HALTED:
-        if vmi is None or grace is None or grace >= _grace_of(vmi):
+    if strategy == names.STRATEGY_HALTED:
+        if vmi is None or grace is None or grace >= grace_seconds(vmi):
             raise _conflict(vm, "VM is stopping already; only a shorter gracePeriod would change anything")
         return Wish(grace_s=grace)
-    if strategy in (ALWAYS, ONCE):
-        return Wish(strategy=HALTED, grace_s=grace)
+    if strategy in (names.STRATEGY_ALWAYS, names.STRATEGY_ONCE):
+        return Wish(strategy=names.STRATEGY_HALTED, grace_s=grace)
     assert vmi is not None
-    pending = vm.status.state_change_requests
-    if len(pending) == 1 and pending[0].action == _STOP and pending[0].uid == vmi.metadata.uid and grace is None:
+    if grace is None and vm.status.state_change_requests == [_stop_of(vmi)]:
         return Wish()
     return Wish(requests=[_stop_of(vmi)], grace_s=grace)
 
 
 def restart(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, grace_s: int | None = None) -> Wish:
     """Raises Problem 409, 400."""
-    strategy = strategy_of(vm)
+    strategy = run_strategy(vm)
     if grace_s is not None and grace_s != 0:
         raise Problem(400, "gracePeriodSeconds can only be 0, which means at once")
     if _is_true(vm, "VolumesChange"):
         raise _conflict(vm, "the volumes of the VM are being changed")
-    if strategy in (HALTED, ONCE):
+    if strategy in (names.STRATEGY_HALTED, names.STRATEGY_ONCE):
         raise _conflict(vm, f"runStrategy {strategy} does not allow restarts")
     if vmi is None or not is_live(vmi):
         raise _conflict(vm, "VM is not running")
     _nothing_queued(vm)
-    requests = [_stop_of(vmi), Request(action=_START)]
+    requests = [_stop_of(vmi), Request(action=names.ACTION_START)]
     return Wish(requests=requests, grace_s=None if grace_s is None else 1)
 
 
 def _stop_of(vmi: VirtualMachineInstance) -> Request:
-    return Request(action=_STOP, uid=vmi.metadata.uid)
-
-
-def _grace_of(vmi: VirtualMachineInstance) -> int:
-    grace = vmi.spec.termination_grace_period_seconds
-    return names.DEFAULT_GRACE_PERIOD_S if grace is None else grace
+    return Request(action=names.ACTION_STOP, uid=vmi.metadata.uid)
 
 
 def _nothing_queued(vm: VirtualMachine) -> None:

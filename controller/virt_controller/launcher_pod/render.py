@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from virt_controller.launcher_pod import placement, sections, volumes
 from virt_controller.launcher_pod.parts import Parts, combine
-from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig, grace_seconds
+from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig
 from virt_core.apis import names
+from virt_core.apis.facts import grace_seconds
 from virt_core.apis.meta import ObjectMeta, OwnerReference
 from virt_core.apis.podparts import LocalObjectReference, ResourceRequirements
 from virt_core.apis.pods import (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from virt_controller.launcher_pod import memory
 from virt_controller.launcher_pod.parts import Parts
 from virt_core.apis import names
+from virt_core.apis.facts import grace_seconds
 from virt_core.apis.podparts import ObjectFieldSelector
 from virt_core.apis.podroles import Role
 from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource, VolumeMount
@@ -73,11 +74,6 @@ class TemplateConfig:
 
 
 Section = Callable[[VirtualMachineInstance, TemplateConfig], Parts]
-
-
-def grace_seconds(vmi: VirtualMachineInstance) -> int:
-    grace = vmi.spec.termination_grace_period_seconds
-    return names.DEFAULT_GRACE_PERIOD_S if grace is None else max(grace, 0)
 
 
 def identity(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:

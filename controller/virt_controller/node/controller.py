@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from virt_controller.vmi import pods as facts
 from virt_core.apis import names
+from virt_core.apis.facts import is_final
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -62,7 +63,7 @@ def is_dead(pod: Pod) -> bool:
 
 def is_lost(vmi: VirtualMachineInstance, pods: Iterable[Pod]) -> bool:
     """The VMI counts as running on a node, and no launcher Pod of it does."""
-    return vmi.status.phase not in names.FINAL_PHASES and all(is_dead(pod) for pod in pods)
+    return not is_final(vmi) and all(is_dead(pod) for pod in pods)
 
 
 class NodeController:

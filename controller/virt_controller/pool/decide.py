@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from virt_controller.pool import choose, healing
 from virt_controller.pool.naming import template_of
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.meta import OwnerReference
 from virt_core.apis.pool import VirtualMachinePool, VirtualMachinePoolStatus
 from virt_core.apis.quantity import IntOrString
@@ -56,12 +57,12 @@ def wanted(pool: VirtualMachinePool) -> int:
 
 
 def is_alive(vm: VirtualMachine) -> bool:
-    return vm.metadata.deletion_timestamp is None
+    return not is_terminating(vm)
 
 
 def decide(pool: VirtualMachinePool, members: Members, now: datetime) -> Decision:
     """One thing at a time: first the number, then the state of each. A VM that is going still has its number."""
-    if pool.metadata.deletion_timestamp is not None or pool.spec.paused:
+    if is_terminating(pool) or pool.spec.paused:
         return Decision()
     alive = [vm for vm in members.vms if is_alive(vm)]
     if unsure := [vm for vm in alive if is_guarded(vm) != preserves_state(pool)]:
@@ -101,7 +102,7 @@ def is_guarded(vm: VirtualMachine) -> bool:
 
 def is_member(pool: VirtualMachinePool, owner: OwnerReference | None) -> bool:
     """A pool that is being deleted has none any more: its VMs go as any object goes with its owner."""
-    return owner is not None and owner.uid == pool.metadata.uid and pool.metadata.deletion_timestamp is None
+    return owner is not None and owner.uid == pool.metadata.uid and not is_terminating(pool)
 
 
 def _update(pool: VirtualMachinePool, members: Members, alive: list[VirtualMachine], recheck_s: float) -> Decision:
@@ -139,7 +140,7 @@ def _replace(
     restart = [members.vmis[vm.metadata.name] for vm in chosen if vm.metadata.name not in rebuild]
     return Decision(
         rebuild=tuple(vm for vm in chosen if vm.metadata.name in rebuild),
-        restart=tuple(vmi for vmi in restart if vmi.metadata.deletion_timestamp is None),
+        restart=tuple(vmi for vmi in restart if not is_terminating(vmi)),
         recheck_s=RETRY_S,
     )
 

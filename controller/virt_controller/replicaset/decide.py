@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from virt_core.apis import names
 from virt_core.apis.base import from_plain, to_plain
+from virt_core.apis.facts import is_final, is_terminating
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet, VirtualMachineInstanceReplicaSetStatus
@@ -27,10 +28,10 @@ class Decision:
 
 
 def is_active(vmi: VirtualMachineInstance) -> bool:
-    return vmi.status.phase not in names.FINAL_PHASES and vmi.metadata.deletion_timestamp is None
+    return not is_final(vmi) and not is_terminating(vmi)
 
 
-def is_leaving(vmi: VirtualMachineInstance) -> bool:
+def loses_pod(vmi: VirtualMachineInstance) -> bool:
     """Its Pod is being deleted: it will not come back."""
     ready = get_condition(vmi.status.conditions, names.CONDITION_READY)
     return ready is not None and ready.status == names.FALSE and ready.reason == names.REASON_POD_TERMINATING
@@ -41,10 +42,10 @@ def wanted(rs: VirtualMachineInstanceReplicaSet) -> int:
 
 
 def decide(rs: VirtualMachineInstanceReplicaSet, vmis: Sequence[VirtualMachineInstance]) -> Decision:
-    if rs.metadata.deletion_timestamp is not None or rs.spec.paused:
+    if is_terminating(rs) or rs.spec.paused:
         return Decision()
-    over = [v for v in vmis if v.metadata.deletion_timestamp is None and (not is_active(v) or is_leaving(v))]
-    active = [v for v in vmis if is_active(v) and not is_leaving(v)]
+    over = [v for v in vmis if not is_terminating(v) and (not is_active(v) or loses_pod(v))]
+    active = [v for v in vmis if is_active(v) and not loses_pod(v)]
     surplus = len(active) - wanted(rs)
     if surplus > 0:
         over += active[:surplus]

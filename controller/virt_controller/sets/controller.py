@@ -14,6 +14,7 @@ from virt_controller.sets.members import (
     take_over,
 )
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.meta import LabelSelector
 from virt_core.apis.selectors import chooses
 from virt_core.kube.client import KubeClient, KubeObject
@@ -57,7 +58,7 @@ class SetController(Generic[S, M]):
     def owned(self, owner: S, selector: LabelSelector) -> list[M]:
         """The set's members, oldest first, with those it takes over just now and without those it lets go."""
         found = self.members.by_index(CONTROLLER_INDEX, owner.metadata.uid)
-        if owner.metadata.deletion_timestamp is None:
+        if not is_terminating(owner):
             for stranger in [obj for obj in found if not chooses(selector, obj.metadata.labels)]:
                 release(self.client, owner, stranger)
             found = [obj for obj in found if chooses(selector, obj.metadata.labels)]
@@ -123,7 +124,7 @@ class SetController(Generic[S, M]):
 
     def _changed(self, obj: M) -> None:
         if key := self._owner_key(obj):
-            if obj.metadata.deletion_timestamp is not None:
+            if is_terminating(obj):
                 self.expectations.deletion_observed(key, obj.metadata.uid)
             self.queue.add(key)
         elif controller_of(obj) is None:

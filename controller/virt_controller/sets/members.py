@@ -9,6 +9,7 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.meta import Condition, LabelSelector, OwnerReference
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.selectors import chooses
@@ -41,7 +42,7 @@ def orphan_indexer(obj: KubeObject) -> list[str]:
 
 
 def adoptable(selector: LabelSelector, orphans: Iterable[T]) -> list[T]:
-    alive = (o for o in orphans if o.metadata.deletion_timestamp is None)
+    alive = (o for o in orphans if not is_terminating(o))
     return [o for o in alive if chooses(selector, o.metadata.labels)]
 
 

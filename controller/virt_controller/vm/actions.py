@@ -9,6 +9,7 @@ from virt_controller.vm.expand import Expanded
 from virt_controller.vm.setup import make_vmi, spec_of, start_revision
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -67,7 +68,7 @@ class Actions:
         self._expectations.expect_deletions(key, [meta.uid])
         # Whoever deletes a VM may have asked to leave its VMI behind; the VMI's new freedom can reach us after the VM's
         # last change. So what has changed since we looked is not deleted.
-        seen = meta.resource_version if facts.is_deleting(vm) else ""
+        seen = meta.resource_version if is_terminating(vm) else ""
         try:
             self._client.delete(VirtualMachineInstance, meta.name, meta.namespace, uid=meta.uid, resource_version=seen)
         except NotFound:

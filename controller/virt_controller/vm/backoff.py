@@ -7,6 +7,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from virt_controller.vm import facts
+from virt_core.apis.facts import run_strategy
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import parse_rfc3339, rfc3339
@@ -33,7 +34,7 @@ def after(
 ) -> VirtualMachineStartFailure | None:
     """The record of failed starts as it should be."""
     record = vm.status.start_failure
-    if facts.run_strategy(vm) not in facts.BACKOFF_STRATEGIES:
+    if run_strategy(vm) not in facts.BACKOFF_STRATEGIES:
         return None
     if vmi is None:
         return record

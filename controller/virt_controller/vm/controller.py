@@ -19,6 +19,7 @@ from virt_controller.vm.volumes import DataVolumes, NoDataVolumesError, VolumeKe
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.datavolume import DataVolume
+from virt_core.apis.facts import is_final, is_terminating
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -82,7 +83,7 @@ class VMController:
         if not self._expectations.satisfied(key):
             return Result(TIMEOUT_S)
         vm = self._writes.freshest(cached)
-        if facts.is_deleting(vm) and names.FINALIZER_ORPHAN in vm.metadata.finalizers:
+        if is_terminating(vm) and names.FINALIZER_ORPHAN in vm.metadata.finalizers:
             self._write_main(vm, mainpart.without_finalizer(vm))
             return None
         vmi, foreign = self._claim(vm)
@@ -92,7 +93,7 @@ class VMController:
 
     def _work(self, round: Round, cached: VirtualMachine) -> Result | None:
         plan = strategy.plan(round.vm, round.vmi, round.now)
-        if facts.is_deleting(round.vm) and round.vmi is None:
+        if is_terminating(round.vm) and round.vmi is None:
             self._write_main(round.vm, mainpart.without_finalizer(round.vm))
             return None
         round.vm = self._write_main(round.vm, mainpart.operations(round.vm, plan.switch_to))
@@ -108,7 +109,7 @@ class VMController:
             round.note(ask_start=True)
         self._write_status(round, self._writes.freshest(cached))
         self._types.forget(round.vm, round.replaced)
-        if round.vmi is not None and facts.is_final(round.vmi):
+        if round.vmi is not None and is_final(round.vmi):
             self._actions.release(round.vmi)
         if round.error is not None:
             raise round.error
@@ -129,13 +130,13 @@ class VMController:
         vmi = self._vmi_writes.freshest(cached)
         if facts.owns(vm, vmi):
             return vmi, False
-        if facts.controller_ref(vmi) is None and not facts.is_deleting(vmi) and not facts.is_deleting(vm):
+        if facts.controller_ref(vmi) is None and not is_terminating(vmi) and not is_terminating(vm):
             return self._actions.adopt(vm, vmi), False
         return None, True
 
     def _keep_types(self, round: Round) -> None:
         """What an instance type or preference is today counts for the VM from now on."""
-        if facts.is_deleting(round.vm):
+        if is_terminating(round.vm):
             return
         try:
             round.vm = self._write_main(round.vm, self._types.written_out(round.vm))
@@ -244,7 +245,7 @@ class VMController:
         self._vmi_changed(vmi)
 
     def _vmi_changed(self, vmi: VirtualMachineInstance) -> None:
-        if facts.is_deleting(vmi):
+        if is_terminating(vmi):
             self._expectations.deletion_observed(key_of(vmi), vmi.metadata.uid)
         self._queue.add(key_of(vmi))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from virt_core.apis import names
+from virt_core.apis.facts import is_final
 from virt_core.apis.meta import OwnerReference
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStateChangeRequest
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -10,13 +11,6 @@ from virt_core.kube.conditions import get_condition, is_true
 
 #: Strategies that start again by themselves, so that a start which fails must slow them down.
 BACKOFF_STRATEGIES = frozenset({names.STRATEGY_ALWAYS, names.STRATEGY_RERUN_ON_FAILURE, names.STRATEGY_ONCE})
-
-
-def run_strategy(vm: VirtualMachine) -> str:
-    """`running` is the older way to say Always or Halted."""
-    if vm.spec.run_strategy:
-        return vm.spec.run_strategy
-    return names.STRATEGY_ALWAYS if vm.spec.running else names.STRATEGY_HALTED
 
 
 def request(vm: VirtualMachine) -> VirtualMachineStateChangeRequest | None:
@@ -38,14 +32,6 @@ def stop_requested(vm: VirtualMachine, vmi: VirtualMachineInstance) -> bool:
     """A stop is meant for one VMI: the next one must not be hit by it."""
     head = request(vm)
     return head is not None and head.action == names.ACTION_STOP and head.uid == vmi.metadata.uid
-
-
-def is_final(vmi: VirtualMachineInstance) -> bool:
-    return vmi.status.phase in names.FINAL_PHASES
-
-
-def is_deleting(obj: VirtualMachine | VirtualMachineInstance) -> bool:
-    return obj.metadata.deletion_timestamp is not None
 
 
 def has_run(vmi: VirtualMachineInstance) -> bool:

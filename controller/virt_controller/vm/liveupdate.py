@@ -14,6 +14,7 @@ from typing import Any
 from virt_controller.vm import facts, links
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
+from virt_core.apis.facts import is_final, is_terminating
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.support.cluster import HOTPLUG_CPU, HOTPLUG_MEMORY, HOTPLUG_VOLUMES, LIVE_MIGRATION
 from virt_core.apis.support.table import TODAY, Support
@@ -188,5 +189,5 @@ def _different(before: Any, after: Any, path: str) -> Iterator[str]:
 def is_applicable(vmi: VirtualMachineInstance, generation: int) -> bool:
     """Whether there is a running VMI that was made from another generation."""
     seen = vmi.metadata.annotations.get(names.ANNOTATION_VM_GENERATION, "")
-    alive = not facts.is_final(vmi) and not facts.is_deleting(vmi)
+    alive = not is_final(vmi) and not is_terminating(vmi)
     return alive and seen.isdecimal() and int(seen) != generation and bool(vmi.status.virtual_machine_revision_name)

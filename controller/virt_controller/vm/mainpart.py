@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from virt_controller.vm import facts, volumerequests
+from virt_controller.vm import volumerequests
 from virt_controller.vm.setup import firmware_uuid
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating, run_strategy
 from virt_core.apis.vm import VirtualMachine
 from virt_core.kube.patch import op
 
@@ -17,7 +18,7 @@ _FINALIZERS = "/metadata/finalizers"
 
 def operations(vm: VirtualMachine, switch_to: str) -> Operations:
     """What a VM that stays lacks, and the strategy that it changes to, if any."""
-    if facts.is_deleting(vm):
+    if is_terminating(vm):
         return []
     result: Operations = []
     if names.FINALIZER_VM_CONTROLLER not in vm.metadata.finalizers:
@@ -33,7 +34,7 @@ def without_finalizer(vm: VirtualMachine) -> Operations:
 
 
 def _strategy(vm: VirtualMachine, wanted: str) -> Operations:
-    if not wanted or wanted == facts.run_strategy(vm):
+    if not wanted or wanted == run_strategy(vm):
         return []
     simple = {names.STRATEGY_ALWAYS: True, names.STRATEGY_HALTED: False}
     if vm.spec.running is None:

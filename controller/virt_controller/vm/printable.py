@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from virt_controller.vm import facts
 from virt_core.apis import names
+from virt_core.apis.facts import is_final, is_terminating, run_strategy
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 
@@ -40,12 +41,12 @@ def word(view: View) -> str:
 
 
 def _live(view: View) -> VirtualMachineInstance | None:
-    return view.vmi if view.vmi is not None and not facts.is_final(view.vmi) else None
+    return view.vmi if view.vmi is not None and not is_final(view.vmi) else None
 
 
 def _is_stopping(view: View) -> bool:
     vmi = _live(view)
-    return vmi is not None and (facts.is_deleting(vmi) or view.stopping)
+    return vmi is not None and (is_terminating(vmi) or view.stopping)
 
 
 def _is_running(view: View) -> bool:
@@ -64,7 +65,7 @@ def _is_waiting_for_binding(view: View) -> bool:
 
 def _has_crashed(view: View) -> bool:
     failure = view.vm.status.start_failure
-    known = facts.run_strategy(view.vm) in facts.BACKOFF_STRATEGIES
+    known = run_strategy(view.vm) in facts.BACKOFF_STRATEGIES
     return _live(view) is None and known and failure is not None and failure.consecutive_fail_count > 0
 
 
@@ -79,11 +80,11 @@ def _trouble(type: str, reason: str) -> Callable[[View], bool]:
 
 
 def _is_stopped(view: View) -> bool:
-    return not view.starting if view.vmi is None else facts.is_final(view.vmi)
+    return not view.starting if view.vmi is None else is_final(view.vmi)
 
 
 _ORDER: tuple[tuple[str, Callable[[View], bool]], ...] = (
-    (names.PRINT_TERMINATING, lambda view: facts.is_deleting(view.vm)),
+    (names.PRINT_TERMINATING, lambda view: is_terminating(view.vm)),
     (names.PRINT_STOPPING, _is_stopping),
     (names.PRINT_MIGRATING, lambda view: _is_running(view) and view.vmi is not None and facts.is_migrating(view.vmi)),
     (names.PRINT_PAUSED, lambda view: _is_running(view) and view.vmi is not None and facts.is_paused(view.vmi)),

@@ -7,9 +7,10 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from virt_controller.vm import facts, volumerequests
+from virt_controller.vm import volumerequests
 from virt_controller.vm.printable import View, word
 from virt_core.apis import names
+from virt_core.apis.facts import is_final, is_terminating, run_strategy
 from virt_core.apis.meta import Condition
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStateChangeRequest, VirtualMachineStatus
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -66,7 +67,7 @@ def updated(view: View, outcome: Outcome, now: datetime) -> VirtualMachineStatus
 
 def _strategy(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
     """The one last acted on: RerunOnFailure starts by itself when it is new here."""
-    strategy = facts.run_strategy(vm)
+    strategy = run_strategy(vm)
     return strategy if vmi is not None or strategy == names.STRATEGY_HALTED else vm.status.run_strategy
 
 
@@ -93,7 +94,7 @@ def _fulfilled(request: VirtualMachineStateChangeRequest, vmi: VirtualMachineIns
     if request.action == names.ACTION_STOP:
         return vmi is None or vmi.metadata.uid != request.uid
     # One that is on its way out is not what was asked for.
-    return vmi is not None and not facts.is_final(vmi) and not facts.is_deleting(vmi)
+    return vmi is not None and not is_final(vmi) and not is_terminating(vmi)
 
 
 def _conditions(view: View, outcome: Outcome, now: datetime) -> list[Condition]:

@@ -12,6 +12,7 @@ from datetime import datetime
 
 from virt_controller.vm import backoff, facts
 from virt_core.apis import names
+from virt_core.apis.facts import is_final, is_terminating, run_strategy
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 
@@ -38,16 +39,16 @@ _Vmi = VirtualMachineInstance | None
 
 def plan(vm: VirtualMachine, vmi: _Vmi, now: datetime) -> Plan:
     """`vm.status.start_failure` must be up to date."""
-    if facts.is_deleting(vm):
+    if is_terminating(vm):
         return _stop(vmi)
-    if vmi is not None and facts.is_deleting(vmi):
+    if vmi is not None and is_terminating(vmi):
         # On its way out; a failure of its own accord was dealt with before.
         return NOTHING
-    return _STRATEGIES.get(facts.run_strategy(vm), _manual)(vm, vmi, now)
+    return _STRATEGIES.get(run_strategy(vm), _manual)(vm, vmi, now)
 
 
 def _stop(vmi: _Vmi) -> Plan:
-    return Plan(stop=True) if vmi is not None and not facts.is_deleting(vmi) else NOTHING
+    return Plan(stop=True) if vmi is not None and not is_terminating(vmi) else NOTHING
 
 
 def _start(vm: VirtualMachine, now: datetime) -> Plan:
@@ -59,7 +60,7 @@ def _start(vm: VirtualMachine, now: datetime) -> Plan:
 def _always(vm: VirtualMachine, vmi: _Vmi, now: datetime) -> Plan:
     if vmi is None:
         return _start(vm, now)
-    return _stop(vmi) if facts.stop_requested(vm, vmi) or facts.is_final(vmi) else NOTHING
+    return _stop(vmi) if facts.stop_requested(vm, vmi) or is_final(vmi) else NOTHING
 
 
 def _rerun_on_failure(vm: VirtualMachine, vmi: _Vmi, now: datetime) -> Plan:
@@ -68,7 +69,7 @@ def _rerun_on_failure(vm: VirtualMachine, vmi: _Vmi, now: datetime) -> Plan:
         return _start(vm, now) if fresh or facts.start_requested(vm) else NOTHING
     if vmi.status.phase == names.PHASE_FAILED:
         return Plan(stop=True, ask_start=not vm.status.state_change_requests)
-    return _stop(vmi) if facts.stop_requested(vm, vmi) or facts.is_final(vmi) else NOTHING
+    return _stop(vmi) if facts.stop_requested(vm, vmi) or is_final(vmi) else NOTHING
 
 
 def _manual(vm: VirtualMachine, vmi: _Vmi, now: datetime) -> Plan:

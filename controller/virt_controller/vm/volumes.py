@@ -12,6 +12,7 @@ from virt_controller.vm.clonesource import CloneGuard
 from virt_controller.vm.printable import Volumes
 from virt_core.apis import names
 from virt_core.apis.datavolume import DataVolume
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.storage import PersistentVolumeClaim
@@ -127,7 +128,7 @@ class VolumeKeeper:
         self._data_volumes, self._claims = data_volumes, claims
 
     def look(self, vm: VirtualMachine, starting: bool) -> Volumes:
-        if vm.spec.template is None or vm.metadata.deletion_timestamp is not None:
+        if vm.spec.template is None or is_terminating(vm):
             return Volumes()
         need, space = needs(vm.spec.template.spec), vm.metadata.namespace
         phases = self._data_volumes.phases(space, need.data_volumes)

@@ -10,7 +10,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable
 
-from virt_core.apis import names
+from virt_core.apis.facts import is_final
 from virt_core.apis.vmi import VirtualMachineInstance
 
 #: Below are the hypervisor, the loopback and the host; the last one means any.
@@ -36,7 +36,7 @@ class CidBook:
         if vmi.status.vsock_cid:
             return vmi.status.vsock_cid
         with self._lock:
-            live = [each for each in self._vmis() if each.status.phase not in names.FINAL_PHASES]
+            live = [each for each in self._vmis() if not is_final(each)]
             uids = {each.metadata.uid for each in live} | {vmi.metadata.uid}
             self._given = {uid: cid for uid, cid in self._given.items() if uid in uids}
             taken = {cid for each in live if (cid := each.status.vsock_cid)} | set(self._given.values())

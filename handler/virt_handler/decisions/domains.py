@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from virt_core.apis import names
+from virt_core.apis.facts import grace_seconds
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_handler.decisions.limits import MAX_ADDRESSES, MAX_COMMANDS, MAX_INTERFACES, MAX_NEEDS, MAX_WORD, clip
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -83,11 +84,6 @@ def bounded_needs(synced: pb.Synced) -> pb.Synced:
         for need in synced.needs_restart[:MAX_NEEDS]
     ]
     return pb.Synced(digest=clip(synced.digest, MAX_WORD), needs_restart=needs)
-
-
-def grace_seconds(vmi: VirtualMachineInstance) -> int:
-    grace = vmi.spec.termination_grace_period_seconds
-    return names.DEFAULT_GRACE_PERIOD_S if grace is None else max(grace, 0)
 
 
 def has_acpi(vmi: VirtualMachineInstance) -> bool:

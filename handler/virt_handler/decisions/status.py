@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from virt_core.apis import handoffs, names
 from virt_core.apis.domain import Machine
+from virt_core.apis.facts import is_final
 from virt_core.apis.quantity import format_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import (
@@ -31,7 +32,6 @@ from virt_core.kube.vmistatus import (
 from virt_handler.decisions import interfaces, migratable
 from virt_handler.decisions.agents import unsupported
 from virt_handler.decisions.domains import End, is_alive
-from virt_handler.decisions.steps import is_final
 from virt_handler.decisions.synchronized import with_restart_required, with_synchronized
 from virt_handler.decisions.vocabulary import Step, Task, View
 from virt_protos.launcher.v1 import launcher_pb2 as pb

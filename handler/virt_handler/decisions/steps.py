@@ -10,11 +10,12 @@ from dataclasses import replace
 from datetime import datetime
 
 from virt_core.apis import handoffs, names
+from virt_core.apis.facts import grace_seconds, is_final, is_terminating
 from virt_core.apis.handoffs import HandoffKind
 from virt_core.apis.podroles import PodRole, Role, launchers_on
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import parse_rfc3339
-from virt_handler.decisions.domains import End, end_of, failed, grace_seconds, has_ended, is_alive
+from virt_handler.decisions.domains import End, end_of, failed, has_ended, is_alive
 from virt_handler.decisions.pulse import Verdict
 from virt_handler.decisions.synchronized import converge
 from virt_handler.decisions.vocabulary import Action, Launcher, Step, Task, View
@@ -96,12 +97,8 @@ def _hold_for_sync(vmi: VirtualMachineInstance, view: View, now: datetime) -> St
     return Step(hold=True, recheck_s=left_s) if left_s > 0 else None
 
 
-def is_final(vmi: VirtualMachineInstance) -> bool:
-    return vmi.status.phase in names.FINAL_PHASES
-
-
 def _must_stop(vmi: VirtualMachineInstance | None, view: View) -> bool:
-    if vmi is None or vmi.metadata.deletion_timestamp is not None or is_final(vmi):
+    if vmi is None or is_terminating(vmi) or is_final(vmi):
         return True
     return view.domain is not None and view.domain.graceful_shutdown_requested
 
@@ -111,7 +108,7 @@ def _after_launcher(vmi: VirtualMachineInstance | None, view: View) -> Step:
         return Step(Action.CLEAN_UP)
     if view.domain is not None and has_ended(view.domain):
         return Step(end=end_of(vmi, view.domain))
-    if vmi.metadata.deletion_timestamp is not None and not is_alive(view.domain):
+    if is_terminating(vmi) and not is_alive(view.domain):
         return Step(Action.CLEAN_UP)
     if view.pulse is Verdict.LOST:
         return Step(end=_unresponsive(view))

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from virt_core.apis.facts import grace_seconds
 from virt_core.apis.podroles import PodRole, Role
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.store import key_of
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
-from virt_handler.decisions.domains import grace_seconds
 from virt_handler.decisions.steps import due_here
 from virt_handler.loop.records import GhostRecord, RecordStore
 from virt_handler.loop.sessions import Session

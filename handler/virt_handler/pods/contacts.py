@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.podroles import Role
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.workqueue import WorkQueue
@@ -104,7 +105,7 @@ class Contacts:
     def _look_for_end(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         """No socket where one must have been: did the launcher end while nobody watched?"""
         comes_up = session.role is Role.TARGET or (vmi is not None and vmi.status.phase == names.PHASE_SCHEDULED)
-        begins = comes_up and vmi is not None and not vmi.metadata.deletion_timestamp
+        begins = comes_up and vmi is not None and not is_terminating(vmi)
         if not begins and not isolation.pod_pids(session.pod_uid):
             session.launcher_gone()
 

@@ -210,7 +210,7 @@ class DomainManager:
     def _usable_kvm(self, options: SyncOptions) -> bool:
         kvm = self._kvm()
         if not kvm and not (options.allow_emulation or self._settings.allow_emulation):
-            raise WrongStateError("KVM can not be used on this node, and software emulation is not allowed")
+            raise WrongStateError("KVM cannot be used on this node, and software emulation is not allowed")
         return kvm
 
     def _converge(self, vmi: VirtualMachineInstance, options: SyncOptions) -> tuple[NeedsRestart, ...]:

@@ -15,7 +15,7 @@ from functional.api.rig import FakeClient, Rig, make_vm, make_vmi
 from functional.api.subresource_deviations import DEVIATIONS, NOT_BUILT
 from functional.api.test_http import BEARER, call
 
-from virt_api.subresources.strategies import strategy_of
+from virt_core.apis.facts import run_strategy
 
 ORACLE = Path(__file__).resolve().parents[4] / "shared" / "oracle" / "subresources.jsonl"
 
@@ -32,7 +32,7 @@ def settle(client: FakeClient) -> None:
             else:
                 client.vmis[name] = make_vmi(name)
         vm.status.state_change_requests = []
-        strategy = strategy_of(vm)
+        strategy = run_strategy(vm)
         if strategy == "Always":
             client.vmis.setdefault(name, make_vmi(name))
         elif strategy == "Halted":

@@ -12,7 +12,7 @@ from virt_api.admission.document import without_fractions
 from virt_api.admission.instancetypes import Instancetypes
 from virt_api.admission.objects import (
     document_of,
-    is_leaving,
+    is_terminating,
     metadata_of,
     name_of,
     namespace_of,
@@ -40,7 +40,7 @@ class VMMutator:
     def __call__(self, request: AdmissionRequest) -> PatchOps:
         """The patch. Raises Refused or Denied."""
         document = document_of(request.object)
-        if is_leaving(document):
+        if is_terminating(document):
             return []
         spec = read_member(document, VirtualMachineSpec)
         if causes := [*broken_matchers(spec, _old_spec(request)), *_misshapen(spec)]:

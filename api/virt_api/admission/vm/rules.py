@@ -8,11 +8,18 @@ from typing import Any
 from virt_api.admission.causes import Cause, invalid, one_of, required
 from virt_api.admission.defaults.sizes import page_size
 from virt_api.admission.vm.base import VMCheck, VMRule
+from virt_core.apis import names
 from virt_core.apis.quantity import QuantityError, parse_bytes
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
-RUN_STRATEGIES = ("Halted", "Manual", "Always", "RerunOnFailure", "Once")
-RECEIVER = "WaitAsReceiver"
+#: Those that need no feature gate.
+RUN_STRATEGIES = (
+    names.STRATEGY_HALTED,
+    names.STRATEGY_MANUAL,
+    names.STRATEGY_ALWAYS,
+    names.STRATEGY_RERUN_ON_FAILURE,
+    names.STRATEGY_ONCE,
+)
 _GIB = 1 << 30
 
 
@@ -28,10 +35,10 @@ def run_strategy(check: VMCheck) -> Iterator[Cause]:
     strategy = check.spec.run_strategy
     if strategy is None or strategy in RUN_STRATEGIES:
         return
-    if strategy != RECEIVER:
+    if strategy != names.STRATEGY_WAIT_AS_RECEIVER:
         yield invalid(f"{check.path}.runStrategy", one_of(strategy, RUN_STRATEGIES))
     elif not check.config.has("DecentralizedLiveMigration"):
-        yield invalid(f"{check.path}.runStrategy", f"{RECEIVER} needs the feature gate DecentralizedLiveMigration")
+        yield invalid(f"{check.path}.runStrategy", f"{strategy} needs the feature gate DecentralizedLiveMigration")
 
 
 def data_volume_templates(check: VMCheck) -> Iterator[Cause]:

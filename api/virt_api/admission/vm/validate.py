@@ -11,7 +11,7 @@ from virt_api.admission.cluster import Cluster
 from virt_api.admission.defaults import apply_defaults
 from virt_api.admission.instancetypes import Instancetypes
 from virt_api.admission.metadata import template_metadata
-from virt_api.admission.objects import document_of, is_leaving, name_of, namespace_of, read_member, user_of
+from virt_api.admission.objects import document_of, is_terminating, name_of, namespace_of, read_member, user_of
 from virt_api.admission.review import Accepted
 from virt_api.admission.rules import SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
@@ -19,6 +19,7 @@ from virt_api.admission.vm.base import VMCheck
 from virt_api.admission.vm.requests import broken_requests
 from virt_api.admission.vm.rules import VM_RULES
 from virt_api.config import ClusterConfig
+from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.meta import ObjectMeta
@@ -44,7 +45,7 @@ class VMValidator:
     def __call__(self, request: AdmissionRequest) -> Accepted:
         """Raises Refused with every cause."""
         document, old = document_of(request.object), document_of(request.old_object)
-        if is_leaving(document):
+        if is_terminating(document):
             return Accepted()
         spec = read_member(document, VirtualMachineSpec)
         namespace = namespace_of(request, document)
@@ -134,7 +135,7 @@ def _volumes(spec: dict[str, Any]) -> Any:
 
 def _strategy(spec: dict[str, Any]) -> Any:
     running = spec.get("running")
-    return spec.get("runStrategy") if running is None else ("Always" if running else "Halted")
+    return spec.get("runStrategy") if running is None else (names.STRATEGY_ALWAYS if running else names.STRATEGY_HALTED)
 
 
 def _status(document: dict[str, Any]) -> VirtualMachineStatus | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from virt_local.apiserver.builtins.pod_defaults import new_pod_status, qos_class
 from virt_local.apiserver.kinds import Kind
-from virt_local.apiserver.meta import finalizers, is_deleting, now_text
+from virt_local.apiserver.meta import finalizers, is_terminating, now_text
 
 Object = dict[str, Any]
 
@@ -109,7 +109,7 @@ def _copy(target: Object, source: Object, name: str) -> None:
 
 def is_removable(kind: Kind, obj: Object) -> bool:
     """Marked as deleted, out of its grace period, and nobody holds it any more."""
-    if not is_deleting(obj) or finalizers(obj):
+    if not is_terminating(obj) or finalizers(obj):
         return False
     if kind.storage == "namespaces" and (obj.get("spec") or {}).get("finalizers"):
         return False

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from virt_core.runtime.logs import get_logger
 from virt_local.apiserver.catalog import Catalog
 from virt_local.apiserver.crds.kinds import CRDS, kinds_of
-from virt_local.apiserver.meta import finalizers, is_deleting, now_text
+from virt_local.apiserver.meta import finalizers, is_terminating, now_text
 from virt_local.apiserver.storage import Change, Mismatch, Record
 from virt_local.apiserver.storage.feed import DELETED
 from virt_local.apiserver.verbs.delete import CRD_CLEANUP, mark_deleted
@@ -79,7 +79,7 @@ class CrdKeeper:
             self._server.catalog.replace_custom(change.record.name, [])
         elif change.old is None or change.old.object()["spec"] != change.record.object()["spec"]:
             self._serve(change.record)
-        if is_deleting(change.record.object()):
+        if is_terminating(change.record.object()):
             self._work.set()
 
     def _serve(self, record: Record) -> None:
@@ -101,7 +101,7 @@ class CrdKeeper:
             self._work.clear()
             for record in self._server.store.list(CRDS):
                 crd = record.object()
-                if is_deleting(crd) and CRD_CLEANUP in finalizers(crd):
+                if is_terminating(crd) and CRD_CLEANUP in finalizers(crd):
                     await self._empty(record)
 
     async def _empty(self, record: Record) -> None:
@@ -123,7 +123,7 @@ class CrdKeeper:
 
     async def _delete_instance(self, instance: Record) -> None:
         obj, store = instance.object(), self._server.store
-        if is_deleting(obj):
+        if is_terminating(obj):
             return
         kind = self._server.catalog.stored(instance.resource)
         try:
