@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import click
 
 from virt_controller.launcher_pod import TemplateConfig
+from virt_controller.leader import Leader
 from virt_controller.uninstall import check_option
-from virt_controller.work import Work
 from virt_core.apis import names
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import follow_log_level
@@ -91,13 +91,13 @@ def main(
     configure(COMPONENT, log_level)
     connection = load_connection(kubeconfig)
     template = TemplateConfig(launcher_image, launcher_pull_policy)
-    work = Work(KubeClient(connection, COMPONENT), template, workers, namespace)
-    follow_log_level(work.config, "virtController", log_level)
+    leader = Leader(KubeClient(connection, COMPONENT), template, workers, namespace)
+    follow_log_level(leader.config, "virtController", log_level)
     made: CertificateController | None = None
     if certificates == "builtin":
-        made = _make_certificates(work, KubeClient(connection, COMPONENT), namespace, ca_lifetime, leaf_lifetime)
+        made = _make_certificates(leader, KubeClient(connection, COMPONENT), namespace, ca_lifetime, leaf_lifetime)
     if default_kubevirt:
-        work.also("default-kubevirt", work.default_kubevirt(namespace, default_kubevirt).run)
+        leader.also("default-kubevirt", leader.default_kubevirt(namespace, default_kubevirt).run)
     supervisor = Supervisor(COMPONENT)
     elector: LeaderElector | None = None
     if leader_elect:
@@ -107,7 +107,7 @@ def main(
             namespace,
             names.LEASE_CONTROLLER,
             f"{socket.gethostname()}_{os.getpid()}",
-            work.run,
+            leader.run,
             lease_duration_s=lease_duration,
             renew_deadline_s=renew_deadline,
             retry_period_s=retry_period,
@@ -115,27 +115,27 @@ def main(
     leads = elector.is_leader if elector is not None else lambda: True
     health = HealthServer(
         health_listen,
-        _checks(elector, leads, work, made),
+        _checks(elector, leads, leader, made),
         pages={
             "/leader": lambda: json.dumps({"apiserver": {"leader": str(leads()).lower()}}),
-            "/healthz": work.config.health,
+            "/healthz": leader.config.health,
         },
     )
     supervisor.thread("health", health.run)
     # Also on stand-by, so that every copy can tell which configuration it knows.
-    supervisor.thread("config", work.config.run)
-    supervisor.thread("leader", elector.run if elector is not None else work.run)
+    supervisor.thread("config", leader.config.run)
+    supervisor.thread("leader", elector.run if elector is not None else leader.run)
     log.info("started", server=connection.server, leader_elect=leader_elect, launcher_image=launcher_image)
     supervisor.run_and_exit()
 
 
 def _checks(
-    elector: LeaderElector | None, leads: Callable[[], bool], work: Work, made: CertificateController | None
+    elector: LeaderElector | None, leads: Callable[[], bool], leader: Leader, made: CertificateController | None
 ) -> dict[str, Check]:
     checks: dict[str, Check] = {
         # A copy that stands by could take over at any moment; but nothing is ready for users while nobody works.
         "leader": lambda: None if elector is None or elector.somebody_leads() else "nobody leads yet",
-        "caches": lambda: work.ready() if leads() else None,
+        "caches": lambda: leader.ready() if leads() else None,
     }
     if made is not None:
         checks["certificates"] = lambda: made.ready() if leads() else None
@@ -143,7 +143,7 @@ def _checks(
 
 
 def _make_certificates(
-    work: Work, client: KubeClient, namespace: str, ca: timedelta, leaf: timedelta
+    leader: Leader, client: KubeClient, namespace: str, ca: timedelta, leaf: timedelta
 ) -> CertificateController:
     # What makes certificates costs 10 MiB: only those pay who need it.
     from virt_controller.certificates.controller import CertificateController
@@ -155,6 +155,6 @@ def _make_certificates(
         raise click.UsageError(str(error)) from error
     controller = CertificateController(client, namespace, policy, SystemClock())
     for number, informer in enumerate(controller.informers):
-        work.also(f"certificates-{number}", informer.run)
-    work.also("certificates", controller.run)
+        leader.also(f"certificates-{number}", informer.run)
+    leader.also("certificates", controller.run)
     return controller

@@ -27,7 +27,7 @@ DOORS = frozenset(
         "virt_api.admission.cluster:KubeCluster.list:list",
         "virt_api.admission.cluster:KubeCluster.patch:patch",
         "virt_api.kube:Kube.patch:patch",
-        "virt_controller.work:Work._watch:Informer",
+        "virt_controller.caches:Caches._watch:Informer",
         "virt_core.kube.informer:Informer._open_watch:watch",
         "virt_core.kube.informer:Informer._relist:list",
         "virt_core.kube.typelookup:KubeLookup.document:raw",

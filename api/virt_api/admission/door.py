@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from virt_api.admission.causes import Cause, Denied, Refused, not_supported
-from virt_api.admission.objects import document_of, is_leaving
+from virt_api.admission.objects import document_of, is_terminating
 from virt_api.admission.review import Accepted, Admitter, PatchOps
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.support.paths import is_under
@@ -54,7 +54,7 @@ def _by_fields(support: Support, admit: Admitter, request: AdmissionRequest) -> 
 
 def _new(support: Support, request: AdmissionRequest) -> Iterator[Cause]:
     document = document_of(request.object)
-    if request.kind.kind not in PLACES or is_leaving(document):
+    if request.kind.kind not in PLACES or is_terminating(document):
         return
     missing = missing_in(support, request.kind.kind, document)
     if missing and request.operation == "UPDATE":

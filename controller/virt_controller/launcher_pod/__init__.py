@@ -1,6 +1,6 @@
 """The launcher Pod of a VMI: `render(vmi, config)`."""
 
-from virt_controller.launcher_pod.parts import UnsupportedSpecError
+from virt_controller.launcher_pod.contributions import UnsupportedSpecError
 from virt_controller.launcher_pod.render import first_consumer, render
 from virt_controller.launcher_pod.sections import Move, TemplateConfig
 

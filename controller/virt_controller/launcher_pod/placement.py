@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
-from virt_controller.launcher_pod.parts import Parts
+from virt_controller.launcher_pod.contributions import Parts
 from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_core.apis import names
 from virt_core.apis.meta import LabelSelector

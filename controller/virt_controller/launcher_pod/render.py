@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from virt_controller.launcher_pod import placement, sections, volumes
-from virt_controller.launcher_pod.parts import Parts, combine
+from virt_controller.launcher_pod.contributions import Parts, combine
 from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig
 from virt_core.apis import names
 from virt_core.apis.facts import grace_seconds

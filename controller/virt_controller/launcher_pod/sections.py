@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from virt_controller.launcher_pod import memory
-from virt_controller.launcher_pod.parts import Parts
+from virt_controller.launcher_pod.contributions import Parts
 from virt_core.apis import names
 from virt_core.apis.facts import grace_seconds
 from virt_core.apis.podparts import ObjectFieldSelector

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from virt_controller.launcher_pod.parts import Parts, UnsupportedSpecError, combine
+from virt_controller.launcher_pod.contributions import Parts, UnsupportedSpecError, combine
 from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_core.apis import names
 from virt_core.apis.base import to_plain

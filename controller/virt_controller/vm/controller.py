@@ -7,12 +7,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from virt_controller.vm import backoff, facts, liveupdate, mainpart, strategy
+from virt_controller.vm import backoff, facts, liveupdate, specpatch, strategy
 from virt_controller.vm.actions import Actions
 from virt_controller.vm.clonesource import CloneRefusedError
 from virt_controller.vm.expand import Expander, ExpansionError, create_reason
 from virt_controller.vm.printable import View
-from virt_controller.vm.round import Round
+from virt_controller.vm.reconciliation import Reconciliation
 from virt_controller.vm.setup import template_marks
 from virt_controller.vm.status import Trouble, updated
 from virt_controller.vm.volumes import DataVolumes, NoDataVolumesError, VolumeKeeper
@@ -84,40 +84,40 @@ class VMController:
             return Result(TIMEOUT_S)
         vm = self._writes.freshest(cached)
         if is_terminating(vm) and names.FINALIZER_ORPHAN in vm.metadata.finalizers:
-            self._write_main(vm, mainpart.without_finalizer(vm))
+            self._write_main(vm, specpatch.without_finalizer(vm))
             return None
         vmi, foreign = self._claim(vm)
         now = self._clock.now()
         vm = replace(vm, status=replace(vm.status, start_failure=backoff.after(vm, vmi, now)))
-        return self._work(Round(vm, vmi, now, foreign), cached)
+        return self._work(Reconciliation(vm, vmi, now, foreign), cached)
 
-    def _work(self, round: Round, cached: VirtualMachine) -> Result | None:
-        plan = strategy.plan(round.vm, round.vmi, round.now)
-        if is_terminating(round.vm) and round.vmi is None:
-            self._write_main(round.vm, mainpart.without_finalizer(round.vm))
+    def _work(self, state: Reconciliation, cached: VirtualMachine) -> Result | None:
+        plan = strategy.plan(state.vm, state.vmi, state.now)
+        if is_terminating(state.vm) and state.vmi is None:
+            self._write_main(state.vm, specpatch.without_finalizer(state.vm))
             return None
-        round.vm = self._write_main(round.vm, mainpart.operations(round.vm, plan.switch_to))
-        self._keep_types(round)
-        self._look_at_volumes(round, plan.start)
+        state.vm = self._write_main(state.vm, specpatch.operations(state.vm, plan.switch_to))
+        self._keep_types(state)
+        self._look_at_volumes(state, plan.start)
         if plan.start:
-            self._start(round, plan)
-        elif plan.stop and round.vmi is not None:
-            self._stop(round, round.vmi)
-        elif round.vmi is not None and liveupdate.is_applicable(round.vmi, round.vm.metadata.generation):
-            self._follow_spec(round, round.vmi)
+            self._start(state, plan)
+        elif plan.stop and state.vmi is not None:
+            self._stop(state, state.vmi)
+        elif state.vmi is not None and liveupdate.is_applicable(state.vmi, state.vm.metadata.generation):
+            self._follow_spec(state, state.vmi)
         if plan.ask_start:
-            round.note(ask_start=True)
-        self._write_status(round, self._writes.freshest(cached))
-        self._types.forget(round.vm, round.replaced)
-        if round.vmi is not None and is_final(round.vmi):
-            self._actions.release(round.vmi)
-        if round.error is not None:
-            raise round.error
-        return self._recheck(round, plan)
+            state.note(ask_start=True)
+        self._write_status(state, self._writes.freshest(cached))
+        self._types.forget(state.vm, state.replaced)
+        if state.vmi is not None and is_final(state.vmi):
+            self._actions.release(state.vmi)
+        if state.error is not None:
+            raise state.error
+        return self._recheck(state, plan)
 
     @staticmethod
-    def _recheck(round: Round, plan: strategy.Plan) -> Result | None:
-        pending = round.volumes.provisioning or round.volumes.unbound or (plan.start and round.vmi is None)
+    def _recheck(state: Reconciliation, plan: strategy.Plan) -> Result | None:
+        pending = state.volumes.provisioning or state.volumes.unbound or (plan.start and state.vmi is None)
         waits = [plan.wait_s, VOLUME_RECHECK_S if pending else 0.0]
         due = min((wait for wait in waits if wait), default=0.0)
         return Result(due + 0.05) if due else None
@@ -134,77 +134,77 @@ class VMController:
             return self._actions.adopt(vm, vmi), False
         return None, True
 
-    def _keep_types(self, round: Round) -> None:
+    def _keep_types(self, state: Reconciliation) -> None:
         """What an instance type or preference is today counts for the VM from now on."""
-        if is_terminating(round.vm):
+        if is_terminating(state.vm):
             return
         try:
-            round.vm = self._write_main(round.vm, self._types.written_out(round.vm))
-            kept, status = self._types.keep(round.vm), round.vm.status
+            state.vm = self._write_main(state.vm, self._types.written_out(state.vm))
+            kept, status = self._types.keep(state.vm), state.vm.status
         except (ApiError, ExpansionError) as error:
-            self._trouble(round, create_reason(error), error)
+            self._trouble(state, create_reason(error), error)
             return
-        round.replaced = kept.replaced
+        state.replaced = kept.replaced
         status = replace(
             status,
             instancetype_ref=kept.instancetype_ref or status.instancetype_ref,
             preference_ref=kept.preference_ref or status.preference_ref,
         )
-        round.vm = replace(round.vm, status=status)
+        state.vm = replace(state.vm, status=status)
 
-    def _look_at_volumes(self, round: Round, starting: bool) -> None:
+    def _look_at_volumes(self, state: Reconciliation, starting: bool) -> None:
         try:
-            round.volumes = self._volumes.look(round.vm, starting)
+            state.volumes = self._volumes.look(state.vm, starting)
         except (ApiError, NoDataVolumesError, CloneRefusedError) as error:
-            self._trouble(round, names.REASON_FAILED_CREATE, error)
+            self._trouble(state, names.REASON_FAILED_CREATE, error)
 
-    def _start(self, round: Round, plan: strategy.Plan) -> None:
-        if round.error is not None or round.volumes.failed or round.volumes.provisioning:
+    def _start(self, state: Reconciliation, plan: strategy.Plan) -> None:
+        if state.error is not None or state.volumes.failed or state.volumes.provisioning:
             return
-        vm = round.vm
+        vm = state.vm
         blocked = is_true(vm.status.conditions, names.CONDITION_MANUAL_RECOVERY_REQUIRED)
         if blocked or vm.status.restore_in_progress:
             return
-        if round.foreign:
-            round.note(trouble=Trouble(names.REASON_FAILED_CREATE, "a VMI of the same name belongs to somebody else"))
+        if state.foreign:
+            state.note(trouble=Trouble(names.REASON_FAILED_CREATE, "a VMI of the same name belongs to somebody else"))
             return
         try:
-            round.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive)
-            round.starting = True
+            state.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive)
+            state.starting = True
         except (ApiError, ExpansionError) as error:
-            self._trouble(round, create_reason(error), error)
+            self._trouble(state, create_reason(error), error)
 
-    def _stop(self, round: Round, vmi: VirtualMachineInstance) -> None:
+    def _stop(self, state: Reconciliation, vmi: VirtualMachineInstance) -> None:
         try:
-            self._actions.stop(round.vm, vmi)
-            round.stopping = True
+            self._actions.stop(state.vm, vmi)
+            state.stopping = True
         except ApiError as error:
-            self._trouble(round, names.REASON_FAILED_DELETE, error)
+            self._trouble(state, names.REASON_FAILED_DELETE, error)
 
-    def _follow_spec(self, round: Round, vmi: VirtualMachineInstance) -> None:
+    def _follow_spec(self, state: Reconciliation, vmi: VirtualMachineInstance) -> None:
         """The spec changed under a running VMI."""
         started = self._actions.started_spec(vmi)
         if started is None:
             return
         try:
-            before = self._types.expand(replace(round.vm, spec=started)).spec
-            after = self._types.expand(round.vm).spec
+            before = self._types.expand(replace(state.vm, spec=started)).spec
+            after = self._types.expand(state.vm).spec
         except ExpansionError as error:
-            self._trouble(round, "FailedUpdateError", error)
+            self._trouble(state, "FailedUpdateError", error)
             return
-        relabelled = template_marks(started) != template_marks(round.vm.spec)
-        change = liveupdate.Change(before, after, vmi, round.vm.metadata.generation, self._live_update(), relabelled)
+        relabelled = template_marks(started) != template_marks(state.vm.spec)
+        change = liveupdate.Change(before, after, vmi, state.vm.metadata.generation, self._live_update(), relabelled)
         update = liveupdate.update(change)
-        round.note(restart_required=update.message)
+        state.note(restart_required=update.message)
         if update.operations:
-            round.vmi = self._actions.patch(vmi, update.operations)
+            state.vmi = self._actions.patch(vmi, update.operations)
 
-    def _trouble(self, round: Round, reason: str, error: Exception) -> None:
+    def _trouble(self, state: Reconciliation, reason: str, error: Exception) -> None:
         if isinstance(error, Conflict):
             raise error
-        round.error = error
-        round.note(trouble=Trouble(reason, str(error)))
-        self._recorder.event(round.vm, names.EVENT_WARNING, reason, str(error))
+        state.error = error
+        state.note(trouble=Trouble(reason, str(error)))
+        self._recorder.event(state.vm, names.EVENT_WARNING, reason, str(error))
 
     def _write_main(self, vm: VirtualMachine, operations: list[dict[str, Any]]) -> VirtualMachine:
         """Metadata and spec. The status that we have in hand stays, whatever the answer says."""
@@ -217,10 +217,10 @@ class VMController:
         self._writes.remember(written)
         return replace(written, status=vm.status)
 
-    def _write_status(self, round: Round, stored: VirtualMachine) -> None:
+    def _write_status(self, state: Reconciliation, stored: VirtualMachine) -> None:
         """`stored` is the VM as the API server has it, so that the patch carries only what changed."""
-        view = View(round.vm, round.vmi, round.starting, round.stopping, round.volumes)
-        wanted = replace(stored, status=updated(view, round.outcome, round.now))
+        view = View(state.vm, state.vmi, state.starting, state.stopping, state.volumes)
+        wanted = replace(stored, status=updated(view, state.outcome, state.now))
         try:
             written = write_status(self._client, stored, wanted)
         except NotFound:

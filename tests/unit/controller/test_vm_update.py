@@ -8,7 +8,7 @@ import pytest
 from framework.supported import COMPLETE
 from framework.vms import VM_UID, owned_vmi, plain_vm, vm
 
-from virt_controller.vm import mainpart, volumerequests
+from virt_controller.vm import specpatch, volumerequests
 from virt_controller.vm.liveupdate import Change, Update, is_applicable, update
 from virt_controller.vm.printable import View
 from virt_controller.vm.setup import make_vmi, spec_of, start_revision, template_spec
@@ -213,7 +213,7 @@ def test_an_old_vm_keeps_the_uuid_of_its_name() -> None:
     machine = vm()
     assert machine.spec.template is not None
     machine.spec.template.spec.domain.firmware = None
-    (operation,) = mainpart.operations(machine, "")
+    (operation,) = specpatch.operations(machine, "")
     assert operation["path"] == "/spec/template/spec/domain/firmware"
     made = make_vmi(machine, template_spec(machine))
     assert made.spec.domain.firmware is not None
@@ -234,15 +234,15 @@ def test_an_old_vm_keeps_the_uuid_of_its_name() -> None:
     ],
 )
 def test_switching_the_strategy(changes: dict[str, Any], wanted: str, expected: list[Any]) -> None:
-    found = mainpart.operations(vm(spec=changes), wanted)
+    found = specpatch.operations(vm(spec=changes), wanted)
     assert [(o["op"], o["path"], o.get("value")) for o in found] == expected
 
 
 def test_finalizer_comes_and_goes() -> None:
-    (operation,) = mainpart.operations(vm(metadata={"finalizers": ["x"]}), "")
+    (operation,) = specpatch.operations(vm(metadata={"finalizers": ["x"]}), "")
     assert operation["value"] == ["x", names.FINALIZER_VM_CONTROLLER]
-    assert mainpart.without_finalizer(vm())[0]["value"] == []
-    assert mainpart.operations(vm(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}), "") == []
+    assert specpatch.without_finalizer(vm())[0]["value"] == []
+    assert specpatch.operations(vm(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []}), "") == []
 
 
 def conditions(status: Any) -> dict[str, tuple[str, str]]:
@@ -327,12 +327,12 @@ REMOVE = {"removeVolumeOptions": {"name": "root"}}
 
 def test_queued_volumes_become_part_of_the_template() -> None:
     machine = vm(status={"volumeRequests": [ADD, REMOVE]})
-    volumes, disks = mainpart.operations(machine, "")
+    volumes, disks = specpatch.operations(machine, "")
     assert [v.name for v in volumes["value"]] == [d.name for d in disks["value"]] == ["new"]
     assert volumes["value"][0].persistent_volume_claim.hotpluggable
     assert len(volumerequests.left(machine)) == 2
     assert machine.spec.template is not None
     machine.spec.template.spec.volumes = volumes["value"]
     machine.spec.template.spec.domain.devices.disks = disks["value"]
-    assert mainpart.operations(machine, "") == []
+    assert specpatch.operations(machine, "") == []
     assert updated(View(machine), Outcome(), NOW).volume_requests == []

@@ -1,4 +1,4 @@
-"""One look at one VM: what was seen, what was done, what is to be told."""
+"""One reconciliation of one VM: what was seen, what was done, what is to be told."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from virt_core.apis.vmi import VirtualMachineInstance
 
 
 @dataclass(slots=True)
-class Round:
+class Reconciliation:
     vm: VirtualMachine
     vmi: VirtualMachineInstance | None
     now: datetime
