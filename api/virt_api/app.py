@@ -19,7 +19,6 @@ from virt_api.admission.review import Admitter, BadReview, answer
 from virt_api.admission.routes import Parts
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
-from virt_api.config import ClusterConfig
 from virt_api.kube import Kube
 from virt_api.live import LiveAdmitters
 from virt_api.nodes import Nodes
@@ -30,6 +29,7 @@ from virt_api.subresources.router import Router, known
 from virt_api.subresources.routes import ROUTES, listed
 from virt_core.apis import names
 from virt_core.kube.clusterconfig import CONFIG_VERSION
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.health import Check, run_checks

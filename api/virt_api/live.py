@@ -12,8 +12,8 @@ from typing import Any
 
 from virt_api.admission.causes import Denied
 from virt_api.admission.review import Admitter
-from virt_api.config import ClusterConfig
 from virt_core.apis.admission import AdmissionRequest
+from virt_core.kube.configvalues import ClusterConfig
 
 Make = Callable[[ClusterConfig], dict[str, Admitter]]
 

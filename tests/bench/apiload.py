@@ -82,7 +82,7 @@ class Watcher(threading.Thread):
         self.ready = threading.Event()
 
     def run(self) -> None:
-        from virt_core.apis.core import ConfigMap
+        from virt_core.apis.config import ConfigMap
 
         self.ready.set()
         for event in self._kube.watch(ConfigMap, "default", resource_version=self._version, timeout_s=60):

@@ -48,7 +48,7 @@ _MACHINES = ("VirtualMachine", "VirtualMachineInstance")
 _SETS = ("VirtualMachinePool", "VirtualMachineInstanceReplicaSet")
 #: What the rest is about, and what a call needs beyond what it shows.
 SAID: dict[str, frozenset[Right]] = {
-    "virt_api.admission.sizes:KubeVirtValidator._delete:list": _each("list", *_MACHINES),
+    "virt_api.admission.kubevirt:KubeVirtValidator._delete:list": _each("list", *_MACHINES),
     "virt_api.kube:Kube.version:raw": frozenset(),  # /version is open to everybody.
     "virt_api.subresources.sev:set_up_session:patch": _each("patch", "VirtualMachineInstance"),
     "virt_api.subresources.volumes:_patch:patch": _each("patch", *_MACHINES)

@@ -14,7 +14,6 @@ from virt_api.admission.causes import Cause, Denied, Refused, invalid, not_found
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.objects import document_of, is_terminating, namespace_of, read_member
 from virt_api.admission.review import PatchOps
-from virt_api.config import ClusterConfig
 from virt_core.apis import gates
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
@@ -27,6 +26,7 @@ from virt_core.apis.snapshot import (
     VirtualMachineSnapshotContentSpec,
     VirtualMachineSnapshotSpec,
 )
+from virt_core.kube.configvalues import ClusterConfig
 
 VM = "VirtualMachine"
 SNAPSHOT_GROUP, BACKUP_GROUP = "snapshot.kubevirt.io", "backup.kubevirt.io"

@@ -8,7 +8,6 @@ from typing import Any
 from virt_api.admission.causes import Denied
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.objects import annotations_of, document_of
-from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.facts import is_final, is_terminating
@@ -17,6 +16,7 @@ from virt_core.apis.pods import Pod
 from virt_core.apis.support.cluster import LIVE_MIGRATION
 from virt_core.apis.support.table import TODAY
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.patch import op, pointer
 
 HOTPLUG_PREFIX = "hp-volume-"

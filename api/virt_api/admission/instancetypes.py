@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from virt_api.admission.causes import Cause, Denied, invalid, not_found
-from virt_api.config import ClusterConfig
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.preference import VirtualMachinePreferenceSpec
 from virt_core.apis.vm import VirtualMachine
 from virt_core.instancetype import InferError, Lookup, NotFoundError, check, infer, resolve
 from virt_core.instancetype.apply import TEMPLATE_SPEC
 from virt_core.instancetype.expand import shape
+from virt_core.kube.configvalues import ClusterConfig
 
 
 class Instancetypes(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause, invalid, not_supported
-from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.meta import ObjectMeta
+from virt_core.kube.configvalues import ClusterConfig
 
 #: Labels that only our own programs may set.
 RESTRICTED_LABELS = (

@@ -17,12 +17,12 @@ from virt_api.admission.objects import (
     with_finalizer,
 )
 from virt_api.admission.review import PatchOps
-from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.facts import is_final
 from virt_core.apis.migration import VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSpec
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.configvalues import ClusterConfig
 
 GATE = "DecentralizedLiveMigration"
 _LABEL = names.LABEL_MIGRATION_VMI_NAME

@@ -21,7 +21,6 @@ from virt_api.admission.objects import (
 )
 from virt_api.admission.presets import merge_presets
 from virt_api.admission.review import PatchOps
-from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import to_plain
@@ -35,6 +34,7 @@ from virt_core.apis.vmistatus import (
     VirtualMachineInstancePhaseTransitionTimestamp,
     VirtualMachineInstanceStatus,
 )
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.runtime.clock import Clock, rfc3339, rfc3339_micro
 
 QUOTE_SOCKET_ANNOTATION = "kubevirt.io/qgs-socket-path"

@@ -12,13 +12,13 @@ from virt_api.admission.objects import annotations_of, document_of, labels_of, r
 from virt_api.admission.review import Accepted
 from virt_api.admission.rules import disks, firmware
 from virt_api.admission.rules.base import Check
-from virt_api.config import ClusterConfig
 from virt_core.apis import selectors
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.domain import DomainSpec
 from virt_core.apis.preset import VirtualMachineInstancePreset, VirtualMachineInstancePresetSpec
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
+from virt_core.kube.configvalues import ClusterConfig
 
 EXCLUDE = "virtualmachineinstancepresets.admission.kubevirt.io/exclude"
 DEPRECATED = "VirtualMachineInstancePresets are deprecated; use instance types and preferences"

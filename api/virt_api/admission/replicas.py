@@ -13,7 +13,6 @@ from virt_api.admission.review import Accepted
 from virt_api.admission.rules import SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
 from virt_api.admission.vm.validate import RUNNING_WARNING, broken_spec
-from virt_api.config import ClusterConfig
 from virt_core.apis import selectors
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain, to_plain
@@ -26,6 +25,7 @@ from virt_core.apis.pool import (
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSetSpec
 from virt_core.apis.vm import VirtualMachineInstanceTemplateSpec
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
+from virt_core.kube.configvalues import ClusterConfig
 
 STATE_PRESERVATION = ("Disabled", "Offline", "Online")
 SORT_POLICIES = ("AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from virt_api.admission import migration, sizes
+from virt_api.admission import instancetypespecs, migration
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.copies import Copies, mutate_clone
 from virt_api.admission.door import known_fields, known_kind
 from virt_api.admission.eviction import EvictionAdmitter
 from virt_api.admission.instancetypes import Instancetypes
+from virt_api.admission.kubevirt import KubeVirtValidator
+from virt_api.admission.migrationpolicy import PolicyValidator
 from virt_api.admission.mutate import VMIMutator
 from virt_api.admission.presets import PresetValidator
 from virt_api.admission.replicas import PoolValidator, ReplicaSetValidator
@@ -19,9 +21,9 @@ from virt_api.admission.status import StatusValidator
 from virt_api.admission.validate import VMICreateValidator, VMIUpdateValidator
 from virt_api.admission.vm.mutate import VMMutator
 from virt_api.admission.vm.validate import VMValidator
-from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.support.table import TODAY, Support
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.runtime.clock import Clock
 
 
@@ -74,17 +76,17 @@ def _sets(parts: Parts) -> dict[str, Admitter]:
         "/virtualmachinereplicaset-validate": ReplicaSetValidator(parts.config, parts.trusted),
         "/virtualmachinepool-validate": PoolValidator(parts.config, parts.trusted),
         "/vmipreset-validate": PresetValidator(),
-        "/virtualmachineinstancetypes-validate": sizes.validate_instancetype,
-        "/virtualmachineclusterinstancetypes-validate": sizes.validate_instancetype,
-        "/virtualmachinepreferences-validate": sizes.validate_preference,
-        "/virtualmachineclusterpreferences-validate": sizes.validate_preference,
+        "/virtualmachineinstancetypes-validate": instancetypespecs.validate_instancetype,
+        "/virtualmachineclusterinstancetypes-validate": instancetypespecs.validate_instancetype,
+        "/virtualmachinepreferences-validate": instancetypespecs.validate_preference,
+        "/virtualmachineclusterpreferences-validate": instancetypespecs.validate_preference,
     }
 
 
 def _others(parts: Parts) -> dict[str, Admitter]:
-    copies, kubevirt = Copies(parts.config, parts.cluster), sizes.KubeVirtValidator(parts.cluster)
+    copies, kubevirt = Copies(parts.config, parts.cluster), KubeVirtValidator(parts.cluster)
     return {
-        "/migration-policy-validate-create": sizes.PolicyValidator(parts.config),
+        "/migration-policy-validate-create": PolicyValidator(parts.config),
         "/kubevirt-validate-create": kubevirt,
         "/kubevirt-validate-update": kubevirt,
         "/kubevirt-validate-delete": kubevirt,

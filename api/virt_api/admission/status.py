@@ -12,13 +12,13 @@ from virt_api.admission.cluster import Cluster
 from virt_api.admission.objects import document_of, is_terminating, name_of, read_member
 from virt_api.admission.vm.requests import broken_requests
 from virt_api.admission.vm.validate import frozen_while_busy
-from virt_api.config import ClusterConfig
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.migration import VirtualMachineInstanceMigrationStatus
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSetStatus
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec, VirtualMachineStatus
+from virt_core.kube.configvalues import ClusterConfig
 
 _STATUSES: dict[str, type[msgspec.Struct]] = {
     "VirtualMachine": VirtualMachineStatus,

@@ -11,9 +11,9 @@ from virt_api.admission.objects import annotations_of, document_of, labels_of, r
 from virt_api.admission.rules import CREATE_RULES, SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
 from virt_api.admission.volumechange import changed_volumes
-from virt_api.config import ClusterConfig
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.auth import UserInfo
+from virt_core.kube.configvalues import ClusterConfig
 
 _NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 

@@ -8,10 +8,10 @@ from typing import Any
 from virt_api.admission.causes import Cause, Refused, duplicate, invalid, required
 from virt_api.admission.document import read
 from virt_api.admission.vm.requests import hotplug_disk
-from virt_api.config import ClusterConfig
 from virt_core.apis.devices import Disk
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 from virt_core.apis.volumes import Volume
+from virt_core.kube.configvalues import ClusterConfig
 
 _VOLUMES = "spec.volumes"
 _UTILITY = "spec.utilityVolumes"

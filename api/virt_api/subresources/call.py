@@ -9,13 +9,13 @@ import msgspec
 from aiohttp import web
 
 from virt_api.authn import Identity
-from virt_api.config import ClusterConfig
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem, from_api
 from virt_core.apis.base import Struct, decode, from_plain
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.errors import ApiError, NotFound
 
 T = TypeVar("T", bound=Struct)

@@ -14,7 +14,6 @@ from aiohttp import web
 
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
-from virt_api.config import ClusterConfig
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem
@@ -22,6 +21,7 @@ from virt_api.subresources.call import Call
 from virt_api.subresources.discovery import ROOT, VERSIONS
 from virt_api.subresources.routes import ROUTES, VM, VMI, Route
 from virt_core.apis.support.table import TODAY
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.runtime.logs import get_logger
 
 log = get_logger(__name__)

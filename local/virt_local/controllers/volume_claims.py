@@ -6,6 +6,7 @@ an instance share the machine, so every node reaches it.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 from virt_core.apis.meta import ObjectMeta
@@ -131,8 +132,6 @@ class VolumeClaims:
             self._patch(PersistentVolume, volume.metadata.name, "", {"status": {"phase": "Released"}}, "status")
 
     def _remove(self, volume: PersistentVolume) -> None:
-        from virt_local.controllers.directories import remove_tree
-
         try:
             self._client.delete(PersistentVolume, volume.metadata.name, uid=volume.metadata.uid)
         except NotFound:
@@ -192,3 +191,18 @@ def _reference(claim: PersistentVolumeClaim) -> ObjectReference:
     return ObjectReference(
         api_version="v1", kind="PersistentVolumeClaim", namespace=meta.namespace, name=meta.name, uid=meta.uid
     )
+
+
+def remove_tree(parent: Path, name: str) -> None:
+    """Pods have written to it. `name` is one path segment of ours; rmtree works on descriptors and follows no link."""
+    if not name or "/" in name or name in (".", ".."):
+        raise ValueError(f"{name!r} is not a directory's name")
+    path = parent / name
+    if path.is_symlink() or not path.exists():
+        return
+    if not shutil.rmtree.avoids_symlink_attacks:
+        raise RuntimeError("this platform cannot remove directories safely")
+    try:
+        shutil.rmtree(path)
+    except OSError as err:
+        log.warning("a volume's directory could not be removed", path=str(path), error=str(err))

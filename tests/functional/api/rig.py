@@ -20,7 +20,6 @@ from framework.supported import ALL_GATES
 from virt_api import app
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
-from virt_api.config import ClusterConfig
 from virt_api.frontproxy import FrontProxy
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
@@ -34,6 +33,7 @@ from virt_core.apis.nodes import Node
 from virt_core.apis.vm import VirtualMachine, VirtualMachineInstanceTemplateSpec, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface, VirtualMachineInstanceStatus
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.errors import ApiError, Conflict, Invalid, NotFound
 from virt_core.kube.patch import Patch
 from virt_core.rpc.server import serve_tcp

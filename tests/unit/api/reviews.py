@@ -17,9 +17,9 @@ from virt_api.admission.cluster import NoCluster
 from virt_api.admission.instancetypes import LibraryInstancetypes
 from virt_api.admission.review import Admitter, answer
 from virt_api.admission.routes import Parts, webhooks
-from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.support.table import TODAY, Support
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.runtime.clock import FakeClock
 
 CONFIG = ClusterConfig(default_architecture="amd64", feature_gates=ALL_GATES)

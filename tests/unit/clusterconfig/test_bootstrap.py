@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from framework.fake_kube import fake_kube
 
+from virt_api.admission.kubevirt import KubeVirtValidator
 from virt_api.admission.review import Accepted
-from virt_api.admission.sizes import KubeVirtValidator
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.kube.clusterconfig import effective
 from virt_local.up.bootstrap import apply_all

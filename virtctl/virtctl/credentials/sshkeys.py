@@ -93,7 +93,7 @@ def _key(path: str | None, value: str | None) -> str:
 
 def _create(client: KubeClient, vm: VirtualMachine, user: str, key: str, *, force: bool) -> str:
     """A Secret of the VM's own, and the access credential that names it."""
-    from virt_core.apis.core import Secret
+    from virt_core.apis.config import Secret
     from virt_core.apis.meta import ObjectMeta, OwnerReference
     from virt_core.apis.vm import VirtualMachine
     from virt_core.kube.patch import JsonPatch, op

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from virt_core.apis.core import Secret
+    from virt_core.apis.config import Secret
     from virt_core.apis.vm import VirtualMachine
     from virt_core.apis.vmi import AccessCredential
     from virt_core.kube.client import KubeClient
@@ -48,7 +48,7 @@ def choose(wanted: str | None, names: list[str], vm: str) -> str:
 
 def read(client: KubeClient, name: str, vm: VirtualMachine, *, force: bool) -> Secret:
     """Only the VM's own Secret, unless forced: another one may be shared by several VMs."""
-    from virt_core.apis.core import Secret
+    from virt_core.apis.config import Secret
 
     secret = client.get(Secret, name, vm.metadata.namespace)
     owned = any(owner.uid == vm.metadata.uid for owner in secret.metadata.owner_references)
@@ -59,7 +59,7 @@ def read(client: KubeClient, name: str, vm: VirtualMachine, *, force: bool) -> S
 
 def write(client: KubeClient, secret: Secret, changes: dict[str, str | None]) -> None:
     """None takes a key out. Fails, rather than overwrites, when somebody else changed the Secret meanwhile."""
-    from virt_core.apis.core import Secret
+    from virt_core.apis.config import Secret
     from virt_core.kube.patch import MergePatch
 
     meta = secret.metadata

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from virt_api.admission.defaults import devices, machine, sizes
-from virt_api.config import ClusterConfig
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
+from virt_core.kube.configvalues import ClusterConfig
 
 Default = Callable[[VirtualMachineInstanceSpec, ClusterConfig], None]
 

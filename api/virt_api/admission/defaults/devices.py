@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from virt_api.config import ClusterConfig
 from virt_core.apis.devices import (
     DeprecatedInterfaceSlirp,
     Diag288Watchdog,
@@ -15,6 +14,7 @@ from virt_core.apis.devices import (
 )
 from virt_core.apis.networks import Network, PodNetwork
 from virt_core.apis.vmi import VirtualMachineInstanceSpec as Spec
+from virt_core.kube.configvalues import ClusterConfig
 
 DEFAULT_NETWORK = "default"
 

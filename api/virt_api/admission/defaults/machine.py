@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from virt_api.config import ClusterConfig
 from virt_core.apis.domain import CPU, EFI, Bootloader, CPUFeature, Firmware, Machine
 from virt_core.apis.features import FeatureHyperv, Features, FeatureState
 from virt_core.apis.vmi import VirtualMachineInstanceSpec as Spec
+from virt_core.kube.configvalues import ClusterConfig
 
 _SPINLOCK_RETRIES = 4096
 #: feature → the feature that it needs

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from virt_api.config import ClusterConfig
 from virt_core.apis.domain import CPU, Memory
 from virt_core.apis.quantity import Quantity, QuantityError, format_bytes, parse_bytes, parse_int
 from virt_core.apis.vmi import VirtualMachineInstanceSpec as Spec
+from virt_core.kube.configvalues import ClusterConfig
 
 _BUILT_IN_REQUEST = "100m"
 _MIB = 1 << 20

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from virt_api.admission.causes import Cause, invalid
-from virt_api.config import ClusterConfig
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
+from virt_core.kube.configvalues import ClusterConfig
 
 DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN_PART = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

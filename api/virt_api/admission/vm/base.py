@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from virt_api.admission.causes import Cause
-from virt_api.config import ClusterConfig
 from virt_core.apis.vm import VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
+from virt_core.kube.configvalues import ClusterConfig
 
 
 @dataclass(frozen=True, slots=True)

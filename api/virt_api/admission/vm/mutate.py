@@ -13,6 +13,7 @@ from virt_api.admission.instancetypes import Instancetypes
 from virt_api.admission.objects import (
     document_of,
     is_terminating,
+    labels_of,
     metadata_of,
     name_of,
     namespace_of,
@@ -20,15 +21,17 @@ from virt_api.admission.objects import (
     with_finalizer,
 )
 from virt_api.admission.review import PatchOps
-from virt_api.admission.vm.architecture import architecture_of
 from virt_api.admission.vm.matchers import broken_matchers
-from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import to_plain
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.preference import VirtualMachinePreferenceSpec
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
+from virt_core.kube.configvalues import ClusterConfig
+
+_ARCHITECTURE_LABEL = "template.kubevirt.io/architecture"
+_ARCHITECTURES = ("amd64", "arm64", "s390x")
 
 Document = dict[str, Any]
 
@@ -68,7 +71,7 @@ class VMMutator:
             for key in ("uuid", "serial"):
                 firmware[key] = firmware.get(key) or str(uuid.uuid4())
         config = self._config()
-        inner["architecture"] = inner.get("architecture") or architecture_of(vm, self._cluster, config)
+        inner["architecture"] = inner.get("architecture") or _architecture_of(vm, self._cluster, config)
         machine = domain["machine"] = dict(domain.get("machine") or {})
         machine["type"] = machine.get("type") or config.machine_types.get(inner["architecture"], "")
         if created:
@@ -146,3 +149,16 @@ def _remember_topology(template: Document, architecture: str, machine: str) -> N
     metadata = template["metadata"] = dict(template.get("metadata") or {})
     annotations = metadata["annotations"] = dict(metadata.get("annotations") or {})
     annotations.setdefault(names.ANNOTATION_PCI_TOPOLOGY_VERSION, names.PCI_TOPOLOGY_V3)
+
+
+def _architecture_of(vm: VirtualMachine, cluster: Cluster, config: ClusterConfig) -> str:
+    """That of the image which the disk is made from, else the cluster's."""
+    for entry in vm.spec.data_volume_templates:
+        reference = entry.spec.get("sourceRef")
+        if isinstance(reference, dict) and reference.get("kind") == "DataSource":
+            namespace = reference.get("namespace") or vm.metadata.namespace
+            found = cluster.document("DataSource", str(reference.get("name") or ""), str(namespace)) or {}
+            named = labels_of(found).get(_ARCHITECTURE_LABEL, "")
+            if named in _ARCHITECTURES:
+                return named
+    return config.default_architecture

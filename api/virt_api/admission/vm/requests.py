@@ -12,11 +12,11 @@ from virt_api.admission.cluster import Cluster
 from virt_api.admission.defaults import apply_defaults
 from virt_api.admission.rules import SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
-from virt_api.config import ClusterConfig
 from virt_core.apis.devices import Disk
 from virt_core.apis.vm import AddVolumeOptions, VirtualMachine, VirtualMachineVolumeRequest
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.volumes import Volume
+from virt_core.kube.configvalues import ClusterConfig
 
 FIELD = "Status.volumeRequests"
 _ORDER = "spec.domain.devices.disks[1].bootOrder"

@@ -18,7 +18,6 @@ from virt_api.admission.rules.base import Check
 from virt_api.admission.vm.base import VMCheck
 from virt_api.admission.vm.requests import broken_requests
 from virt_api.admission.vm.rules import VM_RULES
-from virt_api.config import ClusterConfig
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.base import from_plain, to_plain
@@ -26,6 +25,7 @@ from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec, VirtualMachineStatus
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
+from virt_core.kube.configvalues import ClusterConfig
 
 RUNNING_WARNING = "spec.running is deprecated, please use spec.runStrategy instead."
 

@@ -7,6 +7,8 @@ reached is checked all the time and stands in the APIService's `Available` condi
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import ssl
 from dataclasses import dataclass
 
@@ -21,7 +23,6 @@ from virt_local.apiserver.hooks import Object, User
 from virt_local.apiserver.proxy.discovery import group_discovery
 from virt_local.apiserver.proxy.headers import forwarded, identity
 from virt_local.apiserver.proxy.stream import forward, make_session
-from virt_local.apiserver.proxy.tls import client_context
 from virt_local.apiserver.proxy.upgrade import Target, is_upgrade, pass_through
 from virt_local.apiserver.security.endpoints import Endpoint, NoEndpoint, Resolver
 from virt_local.apiserver.security.objects import Kept, Source
@@ -150,7 +151,7 @@ class Aggregator:
         if context is None:
             if len(self._contexts) >= _CONTEXT_LIMIT:
                 self._contexts.clear()
-            context = client_context(bundle, insecure, self._front_proxy.cert, self._front_proxy.key)
+            context = _client_context(bundle, insecure, self._front_proxy.cert, self._front_proxy.key)
             self._contexts[bundle, insecure] = context
         return context
 
@@ -159,3 +160,20 @@ def _preference(service: Object) -> tuple[int, int, str]:
     spec = service["spec"]
     name = str(service["metadata"]["name"])
     return -int(spec.get("groupPriorityMinimum") or 0), -int(spec.get("versionPriority") or 0), name
+
+
+def _client_context(bundle: str, insecure: bool, cert: str, key: str) -> ssl.SSLContext:
+    """TLS towards another server: what we trust and who we are. `bundle` is base64 PEM as API objects
+    carry it; empty means the system's authorities."""
+    try:
+        pem = base64.b64decode(bundle).decode()
+        context = ssl.create_default_context(cadata=pem or None)
+    except (binascii.Error, ValueError, ssl.SSLError) as err:
+        raise errors.unavailable(f"the CA bundle cannot be read: {err}") from err
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cert:
+        context.load_cert_chain(cert, key)
+    return context

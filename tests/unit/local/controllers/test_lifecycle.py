@@ -19,10 +19,9 @@ from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, Stor
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.runtime.clock import FakeClock, rfc3339
-from virt_local.controllers.directories import remove_tree
 from virt_local.controllers.node_lifecycle import NodeLifecycle, wanted_taints
 from virt_local.controllers.pod_gc import PodCollector
-from virt_local.controllers.volume_claims import PROVISIONER, VolumeClaims, fits
+from virt_local.controllers.volume_claims import PROVISIONER, VolumeClaims, fits, remove_tree
 
 NODE = "/api/v1/nodes/node1"
 PVC = "/api/v1/namespaces/default/persistentvolumeclaims/data"
