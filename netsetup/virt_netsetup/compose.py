@@ -5,14 +5,15 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from virt_core.apis.netplan import BINDING_BRIDGE, BINDING_MASQUERADE, NetDhcpOptions, NetPlan, NetPlanInterface
+from virt_core.apis.bindings import BRIDGE, MASQUERADE
+from virt_core.apis.netplan import NetDhcpOptions, NetPlan, NetPlanInterface
 from virt_netsetup.bindings import bridge, masquerade
 from virt_netsetup.bindings.wiring import Wiring
 from virt_netsetup.model import NetsetupError, PodNic, Record
 from virt_netsetup.steps import Step
 
-_SETUP = {BINDING_MASQUERADE: masquerade.setup, BINDING_BRIDGE: bridge.setup}
-_TEARDOWN = {BINDING_MASQUERADE: masquerade.teardown, BINDING_BRIDGE: bridge.teardown}
+_SETUP = {MASQUERADE: masquerade.setup, BRIDGE: bridge.setup}
+_TEARDOWN = {MASQUERADE: masquerade.teardown, BRIDGE: bridge.teardown}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
 _NIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
 _DOMAIN = re.compile(r"[A-Za-z0-9._-]{1,253}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from virt_core.apis import bindings
 from virt_core.apis.base import REQUIRED, Struct, Uint
 
 
@@ -95,3 +96,12 @@ class Interface(Struct):
     tag: str = ""  #: A tag for the guest's metadata.
     acpi_index: int = 0  #: The index that the guest may name the NIC by.
     state: str = ""  #: up, down or absent (to be removed).
+
+
+def default_interface(name: str, binding: str) -> Interface:
+    """The NIC that a VMI gets which says nothing about networks; a bridge where the cluster names no binding."""
+    if binding == bindings.MASQUERADE:
+        return Interface(name=name, masquerade=InterfaceMasquerade())
+    if binding == bindings.SLIRP:
+        return Interface(name=name, slirp=DeprecatedInterfaceSlirp())  # A rule refuses it and says why.
+    return Interface(name=name, bridge=InterfaceBridge())

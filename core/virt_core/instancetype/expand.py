@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from virt_core.apis.devices import (
-    DeprecatedInterfaceSlirp,
-    Disk,
-    Input,
-    Interface,
-    InterfaceBridge,
-    InterfaceMasquerade,
-)
+from virt_core.apis.bindings import BRIDGE
+from virt_core.apis.devices import Disk, Input
+from virt_core.apis.interfaces import default_interface
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.networks import Network, PodNetwork
 from virt_core.apis.vm import VirtualMachine, VirtualMachineInstanceTemplateSpec
@@ -80,21 +75,14 @@ def shape(
     return apply(spec, metadata, found.instancetype, found.preference, path)
 
 
-def add_default_devices(spec: VirtualMachineInstanceSpec, default_interface: str = "bridge") -> None:
+def add_default_devices(spec: VirtualMachineInstanceSpec, binding: str = BRIDGE) -> None:
     """A disk for each volume that has none, a NIC where there is none, a tablet where one is asked for."""
     devices = spec.domain.devices
     shown = {disk.name for disk in devices.disks} | {filesystem.name for filesystem in devices.filesystems}
     missing = [volume.name for volume in spec.volumes if volume.name not in shown and volume.memory_dump is None]
     devices.disks = [*devices.disks, *(Disk(name=name) for name in dict.fromkeys(missing))]
     if devices.autoattach_pod_interface is not False and not spec.networks and not devices.interfaces:
-        interface = Interface(name=DEFAULT_NETWORK)
-        if default_interface == "masquerade":
-            interface.masquerade = InterfaceMasquerade()
-        elif default_interface == "slirp":
-            interface.slirp = DeprecatedInterfaceSlirp()  # Admission refuses it and says why.
-        else:
-            interface.bridge = InterfaceBridge()
-        devices.interfaces = [interface]
+        devices.interfaces = [default_interface(DEFAULT_NETWORK, binding)]
         spec.networks = [Network(name=DEFAULT_NETWORK, pod=PodNetwork())]
     if devices.autoattach_input_device and not devices.inputs:
         # Bus and type are left to the preference, then to the defaults.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from virt_core.apis.bindings import chosen, removed
 from virt_core.apis.devices import Devices, Disk, DiskTarget, Interface, PanicDevice, VideoDevice
 from virt_core.apis.domain import BIOS, CPU, EFI, Bootloader, Firmware, Machine
 from virt_core.apis.features import Clock, FeatureHyperv, Features
@@ -17,7 +18,6 @@ from virt_core.apis.preference import (
 )
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
-_BINDINGS = ("bridge", "masquerade", "sriov", "passt_binding", "binding", "slirp", "macvtap", "passt")
 #: devices' field ← preferences' field, where nothing but None counts as open
 _AUTOATTACH = {
     "autoattach_graphics_device": "preferred_autoattach_graphics_device",
@@ -136,7 +136,7 @@ def _disk(disk: Disk, wanted: DevicePreferences) -> None:
 
 def _interface(interface: Interface, wanted: DevicePreferences, *, on_pod_network: bool) -> None:
     interface.model = interface.model or wanted.preferred_interface_model
-    unbound = all(getattr(interface, binding) is None for binding in _BINDINGS)
+    unbound = not chosen(interface) and not removed(interface)
     if wanted.preferred_interface_masquerade is not None and unbound and on_pod_network:
         interface.masquerade = wanted.preferred_interface_masquerade
 

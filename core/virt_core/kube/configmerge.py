@@ -12,6 +12,7 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any
 
+from virt_core.apis import bindings
 from virt_core.apis.base import from_plain
 from virt_core.apis.gates import enabled_gates
 from virt_core.apis.meta import LabelSelector
@@ -22,7 +23,6 @@ Document = Mapping[str, Any]
 
 ROOT = "spec.configuration"
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_INTERFACES = ("bridge", "slirp", "masquerade")
 _EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
 _ROLLOUT = ("LiveUpdate", "Stage")
 _ARCHITECTURES = ("amd64", "arm64", "s390x")
@@ -220,7 +220,7 @@ def _path(*keys: str) -> str:
 
 _CHOICES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("imagePullPolicy",): _PULL_POLICIES,
-    ("network", "defaultNetworkInterface"): _INTERFACES,
+    ("network", "defaultNetworkInterface"): bindings.DEFAULTS,
     ("evictionStrategy",): _EVICTION,
     ("vmRolloutStrategy",): _ROLLOUT,
     ("instancetype", "referencePolicy"): (REFERENCE, EXPAND, EXPAND_ALL),

@@ -6,7 +6,7 @@ from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface as StatusInterface
 from virt_handler.decisions.limits import MAX_GUEST_ONLY_INTERFACES
-from virt_handler.pods.network import queues, wanted_interfaces
+from virt_handler.decisions.netplans import queues, wanted_interfaces
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 DOMAIN = "domain"

@@ -7,6 +7,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from virt_core.apis import names
+from virt_core.apis.bindings import BRIDGE, binding_of
 from virt_core.apis.support.cluster import LIVE_MIGRATION
 from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -26,7 +27,7 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
     domain = vmi.spec.domain
     devices = domain.devices
     on_pod_network = {network.name for network in vmi.spec.networks if network.pod is not None}
-    bridged = any(nic.bridge is not None and nic.name in on_pod_network for nic in devices.interfaces)
+    bridged = any(binding_of(nic) == BRIDGE and nic.name in on_pod_network for nic in devices.interfaces)
     if bridged and names.ANNOTATION_POD_BRIDGE_MIGRATION not in vmi.metadata.annotations:
         return (
             names.REASON_INTERFACE_NOT_MIGRATABLE,

@@ -30,6 +30,7 @@ from virt_core.rpc.status import RpcFailure, failure_of
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
 from virt_handler.decisions import status
+from virt_handler.decisions.netplans import queues, wanted_interfaces
 from virt_handler.decisions.steps import SYNC_DEADLINE_S, next_step
 from virt_handler.decisions.vocabulary import Action, Step, View
 from virt_handler.decisions.wanted import digest
@@ -42,7 +43,7 @@ from virt_handler.node.devices.units import Host
 from virt_handler.pods import device_nodes
 from virt_handler.pods.contacts import Contacts
 from virt_handler.pods.launchers import is_fatal
-from virt_handler.pods.network import NetworkWiring, queues, wanted_interfaces
+from virt_handler.pods.network import NetworkWiring
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 log = get_logger(__name__)

@@ -13,112 +13,26 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from virt_core.apis import handoffs, names
+from virt_core.apis import handoffs
 from virt_core.apis.base import decode, encode
-from virt_core.apis.devices import DHCPOptions, Interface
-from virt_core.apis.netplan import (
-    BINDING_BRIDGE,
-    BINDING_MASQUERADE,
-    NetDhcpOption,
-    NetDhcpOptions,
-    NetPlan,
-    NetPlanInterface,
-    NetPort,
-    NetReport,
-)
-from virt_core.apis.networks import decimal_octets
+from virt_core.apis.netplan import NetPlan, NetReport
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock, parse_rfc3339, rfc3339_micro
 from virt_core.runtime.logs import get_logger
+from virt_handler.decisions.netplans import NetworkError, plan, wanted_interfaces
 from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.loop.sessions import Session
 from virt_handler.pods import isolation
 from virt_handler.pods import resolver as resolvers
 from virt_handler.pods.files import checked_name
-from virt_handler.pods.resolver import Resolver
 
 log = get_logger(__name__)
 
 TIMEOUT_S = handoffs.NETWORK_READY.deadline_s
 _MAX_REPORT = 1 << 20
 _MAX_PARALLEL = 8
-_MAX_QUEUES = 256
 
 Done = Callable[[Session], object]
-
-
-class NetworkError(Exception):
-    """The network could not be set up."""
-
-    def __init__(self, message: str, *, fatal: bool = False) -> None:
-        super().__init__(message)
-        self.fatal = fatal
-
-
-def plan(
-    vmi: VirtualMachineInstance,
-    pod_uid: str,
-    *,
-    pod_pid: int = 0,
-    netns_path: str = "",
-    state_dir: str = "",
-    resolver: Resolver | None = None,
-) -> NetPlan:
-    """What virt-netsetup is asked for. Raises NetworkError for what it cannot do."""
-    return NetPlan(
-        vmi_uid=vmi.metadata.uid,
-        pod_uid=pod_uid,
-        pod_pid=pod_pid,
-        netns_path=netns_path,
-        launcher_uid=names.LAUNCHER_UID,
-        state_dir=state_dir,
-        interfaces=[_interface(vmi, nic, resolver or Resolver()) for nic in wanted_interfaces(vmi)],
-    )
-
-
-def wanted_interfaces(vmi: VirtualMachineInstance) -> list[Interface]:
-    return [nic for nic in vmi.spec.domain.devices.interfaces if nic.state != "absent"]
-
-
-def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) -> NetPlanInterface:
-    network = next((network for network in vmi.spec.networks if network.name == nic.name), None)
-    if network is None or network.pod is None:
-        raise NetworkError(f'interface "{nic.name}" is not on the Pod network, and no other is supported', fatal=True)
-    if nic.masquerade is None and nic.bridge is None:
-        raise NetworkError(f'interface "{nic.name}" has neither masquerade nor bridge binding', fatal=True)
-    return NetPlanInterface(
-        name=nic.name,
-        binding=BINDING_MASQUERADE if nic.masquerade is not None else BINDING_BRIDGE,
-        mac=nic.mac_address,
-        ports=[NetPort(port=port.port, protocol=port.protocol or "TCP", name=port.name) for port in nic.ports],
-        vm_network_cidr=decimal_octets(network.pod.vm_network_cidr),
-        vm_ipv6_network_cidr=network.pod.vm_ipv6_network_cidr,
-        queues=queues(vmi, nic),
-        hostname=vmi.spec.hostname or vmi.metadata.name,
-        dns_servers=list(resolver.servers),
-        search_domains=list(resolver.searches),
-        dhcp_options=_dhcp_options(nic.dhcp_options),
-        link_down=nic.state == "down",
-    )
-
-
-def queues(vmi: VirtualMachineInstance, nic: Interface) -> int:
-    if not vmi.spec.domain.devices.network_interface_multiqueue or (nic.model or "virtio") != "virtio":
-        return 1
-    cpu = vmi.spec.domain.cpu
-    count = max(cpu.cores, 1) * max(cpu.sockets, 1) * max(cpu.threads, 1) if cpu is not None else 1
-    return min(count, _MAX_QUEUES)
-
-
-def _dhcp_options(options: DHCPOptions | None) -> NetDhcpOptions | None:
-    if options is None:
-        return None
-    return NetDhcpOptions(
-        boot_file_name=options.boot_file_name,
-        tftp_server_name=options.tftp_server_name,
-        ntp_servers=[decimal_octets(server) for server in options.ntp_servers],
-        private_options=[NetDhcpOption(option=o.option, value=o.value) for o in options.private_options],
-    )
 
 
 class NetworkWiring:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from virt_core.apis.bindings import WIRED, binding_of
 from virt_core.apis.devices import Interface as InterfaceSpec
 from virt_launcher.convert.context import Attachment, Context
 from virt_launcher.convert.pci import parse_address
@@ -18,7 +19,7 @@ def configure_interfaces(context: Context, domain: Domain) -> None:
             continue
         path = f"spec.domain.devices.interfaces[{index}]"
         attachment = context.attachments.get(spec.name)
-        if spec.bridge is None and spec.masquerade is None:
+        if binding_of(spec) not in WIRED:
             raise InvalidVMIError(path, f"interface {spec.name!r} has a binding that is not supported yet")
         if attachment is None:
             raise WrongStateError(f"{path}: no TAP device was made for interface {spec.name!r}")

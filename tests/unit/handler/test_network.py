@@ -12,11 +12,12 @@ from framework.vmis import POD_UID, UID, handed_over, vmi
 from virt_core.apis.base import encode
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.runtime.clock import FakeClock
+from virt_handler.decisions import netplans
+from virt_handler.decisions.nameservers import Resolver
 from virt_handler.decisions.vocabulary import Task
 from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.loop.sessions import Session
 from virt_handler.pods import network
-from virt_handler.pods.resolver import Resolver
 
 GHOST = GhostRecord(vmi_uid=UID, namespace="default", name="vm", pod_uid=POD_UID, grace_seconds=7)
 
@@ -52,7 +53,7 @@ def test_plan_follows_the_spec() -> None:
     }
     resolver = Resolver(("1.1.1.1",), ("example",))
     place: dict[str, Any] = {"pod_pid": 42, "netns_path": "/proc/self/fd/9", "state_dir": "/state"}
-    plan = network.plan(vmi(spec=spec), POD_UID, resolver=resolver, **place)
+    plan = netplans.plan(vmi(spec=spec), POD_UID, resolver=resolver, **place)
     assert (plan.pod_uid, plan.state_dir) == (POD_UID, "/state")
     assert (plan.vmi_uid, plan.pod_pid, plan.netns_path, plan.launcher_uid) == (UID, 42, "/proc/self/fd/9", 107)
     (nic,) = plan.interfaces
@@ -78,8 +79,8 @@ def test_what_can_not_be_wired_is_fatal(nic: dict[str, object], net: dict[str, o
         "domain": {"devices": {"interfaces": [{"name": "default"} | nic]}},
         "networks": [{"name": "default"} | net] if net else [],
     }
-    with pytest.raises(network.NetworkError, match='"default"') as caught:
-        network.plan(vmi(spec=spec), POD_UID)
+    with pytest.raises(netplans.NetworkError, match='"default"') as caught:
+        netplans.plan(vmi(spec=spec), POD_UID)
     assert caught.value.fatal
 
 
@@ -92,7 +93,7 @@ def script(tmp_path: Path, text: str) -> list[str]:
 
 def test_report_of_the_program_is_read(tmp_path: Path) -> None:
     command = script(tmp_path, """cat >/dev/null; echo '{"interfaces":[{"name":"default","tap":"tap0"}]}'""")
-    report = network.run(command, network.plan(vmi(), POD_UID))
+    report = network.run(command, netplans.plan(vmi(), POD_UID))
     assert report == NetReport(interfaces=[NetReportInterface(name="default", tap="tap0")])
 
 
@@ -105,14 +106,14 @@ def test_report_of_the_program_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_failures_of_the_program_are_told(tmp_path: Path, text: str, words: str, fatal: bool) -> None:
-    with pytest.raises(network.NetworkError, match=words) as caught:
-        network.run(script(tmp_path, text), network.plan(vmi(), POD_UID))
+    with pytest.raises(netplans.NetworkError, match=words) as caught:
+        network.run(script(tmp_path, text), netplans.plan(vmi(), POD_UID))
     assert caught.value.fatal is fatal
 
 
 def test_absent_program_is_named() -> None:
-    with pytest.raises(network.NetworkError, match="no-such-program is not installed"):
-        network.run(["no-such-program"], network.plan(vmi(), POD_UID))
+    with pytest.raises(netplans.NetworkError, match="no-such-program is not installed"):
+        network.run(["no-such-program"], netplans.plan(vmi(), POD_UID))
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from framework.vmis import POD_UID, vmi
 
+from virt_handler.decisions import nameservers
+from virt_handler.decisions.nameservers import Resolver
 from virt_handler.pods import isolation, resolver
-from virt_handler.pods.resolver import Resolver
 
 POD_FILE = "# made by the node\nsearch ns.svc.cluster.local svc.cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
 
@@ -38,7 +39,7 @@ def test_policy_none_takes_only_the_spec(pod_file: list[bytes]) -> None:
 
 def test_the_last_search_line_counts_and_comments_do_not() -> None:
     text = "domain a\n; nameserver 9.9.9.9\nnameserver 8.8.8.8 # why\nsearch b c\nnameserver\n"
-    assert resolver.parse(text) == Resolver(("8.8.8.8",), ("b", "c"))
+    assert nameservers.parse(text) == Resolver(("8.8.8.8",), ("b", "c"))
 
 
 @pytest.mark.parametrize("server", ["127.0.0.53", "::1", "fe80::1", "0.0.0.0", "x", "1.1.1.1,option:router,6.6.6.6"])
@@ -56,7 +57,7 @@ def test_endless_lists_are_cut(pod_file: list[bytes]) -> None:
     lines = [f"nameserver 10.0.{n // 250}.{n % 250 + 1}" for n in range(1000)]
     pod_file[0] = "\n".join([*lines, "search " + " ".join(f"d{n}" for n in range(1000))]).encode()
     found = resolver.of_vmi(vmi(), POD_UID)
-    assert (len(found.servers), len(found.searches)) == (resolver.MAX_SERVERS, resolver.MAX_SEARCHES)
+    assert (len(found.servers), len(found.searches)) == (nameservers.MAX_SERVERS, nameservers.MAX_SEARCHES)
 
 
 def test_a_file_that_can_not_be_read_leaves_the_guest_without(monkeypatch: pytest.MonkeyPatch) -> None:

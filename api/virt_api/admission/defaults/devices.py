@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from virt_core.apis.devices import (
-    DeprecatedInterfaceSlirp,
     Diag288Watchdog,
     Disk,
     DiskTarget,
     I6300ESBWatchdog,
-    Interface,
-    InterfaceBridge,
-    InterfaceMasquerade,
 )
+from virt_core.apis.interfaces import default_interface
 from virt_core.apis.networks import Network, PodNetwork
 from virt_core.apis.vmi import VirtualMachineInstanceSpec as Spec
+from virt_core.instancetype.expand import DEFAULT_NETWORK
 from virt_core.kube.configvalues import ClusterConfig
-
-DEFAULT_NETWORK = "default"
 
 
 def image_pull_policy(spec: Spec, _: ClusterConfig) -> None:
@@ -36,14 +32,7 @@ def pod_network(spec: Spec, config: ClusterConfig) -> None:
     devices = spec.domain.devices
     if devices.autoattach_pod_interface is False or spec.networks or devices.interfaces:
         return
-    interface = Interface(name=DEFAULT_NETWORK)
-    if config.default_network_interface == "masquerade":
-        interface.masquerade = InterfaceMasquerade()
-    elif config.default_network_interface == "slirp":
-        interface.slirp = DeprecatedInterfaceSlirp()  # A rule refuses it and says why.
-    else:
-        interface.bridge = InterfaceBridge()
-    devices.interfaces = [interface]
+    devices.interfaces = [default_interface(DEFAULT_NETWORK, config.default_network_interface)]
     spec.networks = [Network(name=DEFAULT_NETWORK, pod=PodNetwork())]
 
 

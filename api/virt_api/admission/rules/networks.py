@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause, duplicate, invalid, not_found, not_supported, one_of, required
 from virt_api.admission.rules.base import PCI_ADDRESS, Check
+from virt_core.apis.bindings import BINDINGS, binding_of, removed
 from virt_core.apis.devices import DHCPOptions, Interface, Port
 from virt_core.apis.networks import Network, decimal_octets
 
@@ -112,19 +113,14 @@ def interface_bindings(check: Check) -> Iterator[Cause]:
     networks = {network.name: network for network in check.spec.networks}
     for i, interface in enumerate(check.spec.domain.devices.interfaces):
         field = f"{check.devices}.interfaces[{i}]"
-        removed = [name for name in ("slirp", "macvtap", "passt") if getattr(interface, name) is not None]
-        for name in removed:
+        gone = removed(interface)
+        for name in gone:
             yield invalid(f"{field}.{name}", f"{name} is no longer supported")
-        if not removed and len(_bindings(interface)) != 1:
-            yield invalid(field, "exactly one of bridge, masquerade, sriov, passtBinding and binding is needed")
+        if not gone and not binding_of(interface):
+            yield invalid(field, f"exactly one of {', '.join(BINDINGS[:-1])} and {BINDINGS[-1]} is needed")
         network = networks.get(interface.name)
         if network is not None:
             yield from _binding_fits(check, field, interface, network)
-
-
-def _bindings(interface: Interface) -> list[str]:
-    names = ("bridge", "masquerade", "sriov", "passt_binding", "binding")
-    return [name for name in names if getattr(interface, name) is not None]
 
 
 def _binding_fits(check: Check, field: str, interface: Interface, network: Network) -> Iterator[Cause]:
