@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-LAUNCHER_UID = 107
+from virt_core.apis import names
+
 ENV_PREFIX = "VIRT_LAUNCHER_"
 #: What the Pod is to its VMI: where the guest starts, or where a running one moves to.
 ROLE_ACTIVE = "active"
@@ -19,14 +20,14 @@ ROLE_TARGET = "target"
 class Paths:
     """Every path that the launcher touches, derived from the four directories of its Pod."""
 
-    share: Path = Path("/var/run/kubevirt")
-    private: Path = Path("/var/run/kubevirt-private")
-    ephemeral: Path = Path("/var/run/kubevirt-ephemeral-disks")
-    libvirt: Path = Path("/var/run/libvirt")
-    images: Path = Path("/var/run/kubevirt-image-volume")
-    kernel_boot: Path = Path("/var/run/kubevirt-kernel-boot")
+    share: Path = Path(names.PATH_SHARE)
+    private: Path = Path(names.PATH_PRIVATE)
+    ephemeral: Path = Path(names.PATH_EPHEMERAL_DISKS)
+    libvirt: Path = Path(names.PATH_LIBVIRT)
+    images: Path = Path(names.PATH_IMAGE_VOLUMES)
+    kernel_boot: Path = Path(names.PATH_KERNEL_BOOT)
     devices: Path = Path("/dev")
-    service_account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+    service_account: Path = Path(names.PATH_SERVICE_ACCOUNT)
     termination_log: Path = Path("/dev/termination-log")
 
     @property
@@ -35,15 +36,15 @@ class Paths:
 
     @property
     def init_socket(self) -> Path:
-        return self.sockets / "launcher-init-sock"
+        return self.sockets / names.SOCKET_LAUNCHER_INIT
 
     @property
     def command_socket(self) -> Path:
-        return self.sockets / "launcher-sock"
+        return self.sockets / names.SOCKET_LAUNCHER
 
     @property
     def notify_socket(self) -> Path:
-        return self.sockets / "notify-sock"
+        return self.sockets / names.SOCKET_NOTIFY
 
     @property
     def cache_home(self) -> Path:

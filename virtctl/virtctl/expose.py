@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from virt_core.apis import names
 from virtctl.cli import command as declare
 from virtctl.options import Settings
 from virtctl.targets import VM, VMI, VMIRS, Target, parse_target
@@ -69,7 +70,7 @@ def _service(cluster: Session, target: Target, options: dict[str, Any]) -> Any:
     if not ports:
         raise click.ClickException(f"{target.kind} {target.name} declares no ports: give --port")
     owner = OwnerReference(
-        api_version="kubevirt.io/v1", kind=_KINDS[target.kind], name=target.name, uid=uid,
+        api_version=names.API_VERSION, kind=_KINDS[target.kind], name=target.name, uid=uid,
         controller=True, block_owner_deletion=False,
     )  # fmt: skip
     families = (options["ip_family"] or "").split(",") if options["ip_family"] else []

@@ -66,7 +66,7 @@ class EvictionAdmitter:
 
     def _shall_move(self, vmi: VirtualMachineInstance) -> bool:
         strategy = vmi.spec.eviction_strategy or self._config().eviction_strategy
-        movable = any(c.type == "LiveMigratable" and c.status == "True" for c in vmi.status.conditions)
+        movable = any(c.type == names.CONDITION_LIVE_MIGRATABLE and c.status == "True" for c in vmi.status.conditions)
         if strategy == "LiveMigrate" and not movable:
             raise _busy(f"VMI {vmi.metadata.name} must migrate to be evicted, but cannot{_why_not()}")
         return strategy in ("LiveMigrate", "External") or (strategy == "LiveMigrateIfPossible" and movable)

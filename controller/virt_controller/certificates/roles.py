@@ -18,7 +18,7 @@ def roles(namespace: str) -> dict[str, Leaf]:
         f"{service}.{namespace}.svc.cluster.local",
     )
     return {
-        names.CERTS_API_SERVING: Leaf("virt-api-serving", names=serving, usage=(SERVER,)),
+        names.CERTS_API_SERVING: Leaf(names.CERTS_API_SERVING, names=serving, usage=(SERVER,)),
         names.CERTS_API_CLIENT: Leaf("virt-api", names=(api,), usage=(CLIENT,)),
         # It serves virt-api, and shows itself to guests that ask for a client's certificate.
         names.CERTS_HANDLER: Leaf("virt-handler", names=(handler,), usage=(SERVER, CLIENT)),

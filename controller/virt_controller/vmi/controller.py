@@ -13,6 +13,7 @@ from virt_controller.vmi.pods import Trouble, was_refused
 from virt_controller.vmi.surroundings import VOLUME_INDEX, Looker
 from virt_core.apis import names
 from virt_core.apis.datavolume import DataVolume
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.nodes import Namespace, Node
 from virt_core.apis.podroles import controller_of, is_stranger, owner_uid
 from virt_core.apis.pods import Pod
@@ -207,7 +208,7 @@ class VMIController:
 
     def _pod_changed(self, pod: Pod) -> None:
         if key := owner_key(pod):
-            if pod.metadata.deletion_timestamp is not None:
+            if is_terminating(pod):
                 self._expectations.deletion_observed(key, pod.metadata.uid)
             self._queue.add(key)
 

@@ -18,6 +18,7 @@ from virt_controller.vmi import pods as facts
 from virt_controller.vmi.owned import Surroundings
 from virt_controller.vmi.readiness import follow
 from virt_core.apis import handoffs, names, podroles
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.podroles import Role
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import format_bytes
@@ -70,11 +71,11 @@ def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, arou
     """`pods` are those that name the VMI as their controller, complete: nothing we created or deleted is still on its
     way. What they are is settled by `podroles`."""
     phase = vmi.status.phase
-    if vmi.metadata.deletion_timestamp is not None:
+    if is_terminating(vmi):
         return _remove(vmi, pods, now, around)
     if phase in names.FINAL_PHASES:
         return _after_end(vmi, pods, now, around)
-    strangers = tuple(pod for pod in pods if podroles.is_stranger(pod, vmi) and not facts.is_terminating(pod))
+    strangers = tuple(pod for pod in pods if podroles.is_stranger(pod, vmi) and not is_terminating(pod))
     decision = _follow_active(vmi, pods, now, around)
     return dataclasses.replace(decision, strangers=strangers)
 
@@ -141,7 +142,7 @@ def _begin(vmi: VirtualMachineInstance, helpers: Sequence[Pod], now: datetime, a
         return Decision(vmi=_waiting_for_data(vmi, around.unready, now))
     if around.waiting:
         return _provision(vmi, helpers, around.waiting, now)
-    return Decision(create_pod=True, delete_pods=tuple(pod for pod in helpers if not facts.is_terminating(pod)))
+    return Decision(create_pod=True, delete_pods=tuple(pod for pod in helpers if not is_terminating(pod)))
 
 
 def _provision(vmi: VirtualMachineInstance, helpers: Sequence[Pod], waiting: Sequence[str], now: datetime) -> Decision:
@@ -166,7 +167,7 @@ def _waiting_for_data(vmi: VirtualMachineInstance, unready: Sequence[str], now: 
 
 
 def _schedule(vmi: VirtualMachineInstance, pod: Pod, now: datetime, around: Surroundings) -> Decision:
-    if facts.is_finished(pod) or facts.is_terminating(pod):
+    if facts.is_finished(pod) or is_terminating(pod):
         return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
     if facts.is_ready_for_node(pod):
         return _hand_over(vmi, pod, now, around)
@@ -271,7 +272,7 @@ def _launcher_ended(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Dec
 
 def _remove(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
     """Deleted: its Pods go first, then the finalizer. A finished Pod is deleted too: nobody will read its logs."""
-    alive = tuple(pod for pod in pods if not facts.is_terminating(pod))
+    alive = tuple(pod for pod in pods if not is_terminating(pod))
     if all(podroles.role_of(pod, vmi) is None for pod in pods):
         # Nobody keeps a VMI alive with a Pod that is not its own.
         return Decision(delete_pods=alive, vmi=_finalized(vmi, now, around))
@@ -284,7 +285,7 @@ def _after_end(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, 
     """Over but not deleted: the finished Pod stays for its logs; one that still runs long after is stuck."""
     if all(podroles.role_of(pod, vmi) is None for pod in pods):
         return Decision(vmi=_finalized(vmi, now, around))
-    running = tuple(pod for pod in pods if not facts.is_finished(pod) and not facts.is_terminating(pod))
+    running = tuple(pod for pod in pods if not facts.is_finished(pod) and not is_terminating(pod))
     if not running or names.keeps_launcher(vmi.metadata.annotations):
         return Decision()
     left_s = STUCK_AFTER_END_S - (now - _ended_at(vmi, now)).total_seconds()

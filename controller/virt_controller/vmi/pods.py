@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.pods import ContainerState, ContainerStateTerminated, Pod, PodCondition
 from virt_core.apis.vmi import VirtualMachineInstance
 
@@ -12,8 +13,8 @@ from virt_core.apis.vmi import VirtualMachineInstance
 _NORMAL_WAITS = frozenset({"", "ContainerCreating", "PodInitializing"})
 _IMAGE_REASONS = frozenset(
     {
-        "ErrImagePull",
-        "ImagePullBackOff",
+        names.REASON_ERR_IMAGE_PULL,
+        names.REASON_IMAGE_PULL_BACKOFF,
         "InvalidImageName",
         "ErrImageNeverPull",
         "ImageInspectError",
@@ -37,10 +38,6 @@ def compute_state(pod: Pod) -> ContainerState:
         if status.name == names.CONTAINER_COMPUTE and status.state is not None:
             return status.state
     return ContainerState()
-
-
-def is_terminating(pod: Pod) -> bool:
-    return pod.metadata.deletion_timestamp is not None
 
 
 def is_finished(pod: Pod) -> bool:
@@ -72,7 +69,7 @@ def condition(pod: Pod, type: str) -> PodCondition | None:
 
 
 def unschedulable(pod: Pod) -> Trouble | None:
-    scheduled = condition(pod, "PodScheduled")
+    scheduled = condition(pod, names.CONDITION_POD_SCHEDULED)
     if scheduled is None or scheduled.status != names.FALSE:
         return None
     return Trouble(scheduled.reason or names.REASON_UNSCHEDULABLE, scheduled.message)

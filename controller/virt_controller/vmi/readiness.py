@@ -6,6 +6,7 @@ from datetime import datetime
 
 from virt_controller.vmi import pods as facts
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
 from virt_core.kube.conditions import get_condition, is_true
@@ -20,7 +21,7 @@ def follow(status: VirtualMachineInstanceStatus, pod: Pod, now: datetime) -> Vir
     if status.phase != names.PHASE_RUNNING:
         return status
     ready = get_condition(status.conditions, names.CONDITION_READY)
-    if facts.is_terminating(pod):
+    if is_terminating(pod):
         return _unready(status, names.REASON_POD_TERMINATING, "the launcher Pod is being deleted", now)
     of_pod = facts.condition(pod, "Ready")
     if of_pod is not None and of_pod.status == names.FALSE and of_pod.reason != "PodCompleted":

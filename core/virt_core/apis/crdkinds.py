@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from virt_core.apis import names
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
@@ -95,7 +97,7 @@ KINDS: tuple[CrdKind, ...] = (
             Column("IP", ".status.interfaces[0].ipAddress"),
             Column("NodeName", ".status.nodeName"),
             Column("Ready", _condition("Ready")),
-            Column("Live-Migratable", _condition("LiveMigratable"), wide=True),
+            Column("Live-Migratable", _condition(names.CONDITION_LIVE_MIGRATABLE), wide=True),
             Column("Paused", _condition("Paused"), wide=True),
         ),
         _CORE,

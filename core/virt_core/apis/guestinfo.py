@@ -6,6 +6,7 @@ from msgspec import field
 
 from virt_core.apis.base import Struct
 from virt_core.apis.meta import ListMeta
+from virt_core.apis.names import API_VERSION
 from virt_core.apis.vmi import VirtualMachineInstanceFileSystem
 from virt_core.apis.vmistatus import VirtualMachineInstanceGuestOSInfo
 
@@ -34,7 +35,7 @@ class GuestAgentCommandInfo(Struct):
 class VirtualMachineInstanceGuestAgentInfo(Struct):
     """The answer of guestosinfo."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachineInstanceGuestAgentInfo"
     guest_agent_version: str = ""
     supported_commands: list[GuestAgentCommandInfo] = []
@@ -49,7 +50,7 @@ class VirtualMachineInstanceGuestAgentInfo(Struct):
 class VirtualMachineInstanceGuestOSUserList(Struct):
     """The answer of userlist."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachineInstanceGuestOSUserList"
     metadata: ListMeta = field(default_factory=ListMeta)
     items: list[VirtualMachineInstanceGuestOSUser] = []
@@ -58,7 +59,7 @@ class VirtualMachineInstanceGuestOSUserList(Struct):
 class VirtualMachineInstanceFileSystemList(Struct):
     """The answer of filesystemlist."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachineInstanceFileSystemList"
     metadata: ListMeta = field(default_factory=ListMeta)
     items: list[VirtualMachineInstanceFileSystem] = []

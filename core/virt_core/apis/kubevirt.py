@@ -9,6 +9,7 @@ from msgspec import field
 from virt_core.apis.base import REQUIRED, Struct, Uint
 from virt_core.apis.configuration import KubeVirtConfiguration
 from virt_core.apis.meta import Condition, ObjectMeta
+from virt_core.apis.names import API_VERSION
 from virt_core.apis.podparts import LocalObjectReference
 from virt_core.apis.scheduling import Affinity, Toleration
 
@@ -142,7 +143,7 @@ class KubeVirtStatus(Struct):
 class KubeVirt(Struct):
     """The installation, and the cluster's settings."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "KubeVirt"
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     spec: Annotated[KubeVirtSpec, REQUIRED] = field(default_factory=KubeVirtSpec)  #: What shall be.

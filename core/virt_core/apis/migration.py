@@ -9,6 +9,7 @@ from msgspec import field
 from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.meta import Condition, ObjectMeta, Time
 from virt_core.apis.migrationstate import VirtualMachineInstanceMigrationState
+from virt_core.apis.names import API_VERSION
 
 
 class VirtualMachineInstanceMigrationSource(Struct):
@@ -55,7 +56,7 @@ class VirtualMachineInstanceMigrationStatus(Struct):
 class VirtualMachineInstanceMigration(Struct):
     """Moves a running VMI to another node."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachineInstanceMigration"
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     #: What shall move.

@@ -6,10 +6,6 @@ from typing import Literal
 
 from virt_core.apis.base import Struct
 
-ACTION_SETUP = "setup"
-ACTION_TEARDOWN = "teardown"
-ACTION_CHECK = "check"
-
 DEFAULT_VM_NETWORK_CIDR = "10.0.2.0/24"
 DEFAULT_VM_IPV6_NETWORK_CIDR = "fd10:0:2::/120"
 

@@ -9,6 +9,7 @@ from msgspec import field
 from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.domain import DomainSpec
 from virt_core.apis.meta import LabelSelector, ObjectMeta
+from virt_core.apis.names import API_VERSION
 
 
 class VirtualMachineInstancePresetSpec(Struct):
@@ -22,7 +23,7 @@ class VirtualMachineInstancePresetSpec(Struct):
 class VirtualMachineInstancePreset(Struct):
     """Fills in parts of VMIs when they are made. Deprecated: use instance types and preferences."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachineInstancePreset"
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     #: What is filled in.

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from virt_core.apis.base import to_plain
+from virt_core.apis.names import GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +92,12 @@ _KINDS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("apiextensions.k8s.io", "v1", "apiextensions", "CustomResourceDefinition:customresourcedefinitions:cluster"),
     ("apiregistration.k8s.io", "v1", "apiextensions", "APIService:apiservices:cluster"),
-    ("kubevirt.io", "v1", "vm", "VirtualMachine:virtualmachines:ns"),
-    ("kubevirt.io", "v1", "vmi", "VirtualMachineInstance:virtualmachineinstances:ns"),
-    ("kubevirt.io", "v1", "migration", "VirtualMachineInstanceMigration:virtualmachineinstancemigrations:ns"),
-    ("kubevirt.io", "v1", "replicaset", "VirtualMachineInstanceReplicaSet:virtualmachineinstancereplicasets:ns"),
-    ("kubevirt.io", "v1", "preset", "VirtualMachineInstancePreset:virtualmachineinstancepresets:ns"),
-    ("kubevirt.io", "v1", "kubevirt", "KubeVirt:kubevirts:ns"),
+    (GROUP, "v1", "vm", "VirtualMachine:virtualmachines:ns"),
+    (GROUP, "v1", "vmi", "VirtualMachineInstance:virtualmachineinstances:ns"),
+    (GROUP, "v1", "migration", "VirtualMachineInstanceMigration:virtualmachineinstancemigrations:ns"),
+    (GROUP, "v1", "replicaset", "VirtualMachineInstanceReplicaSet:virtualmachineinstancereplicasets:ns"),
+    (GROUP, "v1", "preset", "VirtualMachineInstancePreset:virtualmachineinstancepresets:ns"),
+    (GROUP, "v1", "kubevirt", "KubeVirt:kubevirts:ns"),
     ("pool.kubevirt.io", "v1beta1", "pool", "VirtualMachinePool:virtualmachinepools:ns"),
     ("snapshot.kubevirt.io", "v1beta1", "snapshot", "VirtualMachineSnapshot:virtualmachinesnapshots:ns"),
     ("snapshot.kubevirt.io", "v1beta1", "snapshot", "VirtualMachineSnapshotContent:virtualmachinesnapshotcontents:ns"),

@@ -8,6 +8,7 @@ from msgspec import field
 
 from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.meta import Condition, LabelSelector, ObjectMeta
+from virt_core.apis.names import API_VERSION
 from virt_core.apis.vm import VirtualMachineInstanceTemplateSpec
 
 
@@ -36,7 +37,7 @@ class VirtualMachineInstanceReplicaSetStatus(Struct):
 class VirtualMachineInstanceReplicaSet(Struct):
     """Keeps a number of equal VMIs."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachineInstanceReplicaSet"
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     #: How many there shall be.

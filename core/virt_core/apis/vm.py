@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.devices import Disk
 from virt_core.apis.meta import Condition, ObjectMeta, Time
+from virt_core.apis.names import API_VERSION
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 from virt_core.apis.vmistatus import ChangedBlockTrackingStatus, StorageMigratedVolumeInfo
 from virt_core.apis.volumes import DataVolumeSource, VMIPersistentVolumeClaim
@@ -190,7 +191,7 @@ class VirtualMachineStatus(Struct):
 class VirtualMachine(Struct):
     """A virtual machine that is kept, running or not."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachine"
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     #: What it shall be.

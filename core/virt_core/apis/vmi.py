@@ -9,6 +9,7 @@ from msgspec import Meta, field
 from virt_core.apis.base import REQUIRED, SHORT_LIST, Struct
 from virt_core.apis.domain import DomainSpec
 from virt_core.apis.meta import Condition, ListMeta, ObjectMeta
+from virt_core.apis.names import API_VERSION
 from virt_core.apis.networks import Network
 from virt_core.apis.podparts import ExecAction, HTTPGetAction, PodDNSConfig, PodResourceClaim, TCPSocketAction
 from virt_core.apis.scheduling import Affinity, Toleration, TopologySpreadConstraint
@@ -167,7 +168,7 @@ class VirtualMachineInstanceSpec(Struct):
 class VirtualMachineInstance(Struct):
     """A virtual machine that runs, in one Pod."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachineInstance"
     metadata: ObjectMeta = field(default_factory=ObjectMeta)
     #: What it shall be.
@@ -178,7 +179,7 @@ class VirtualMachineInstance(Struct):
 class VirtualMachineInstanceList(Struct):
     """VMIs."""
 
-    api_version: str = "kubevirt.io/v1"
+    api_version: str = API_VERSION
     kind: str = "VirtualMachineInstanceList"
     metadata: ListMeta = field(default_factory=ListMeta)
     items: list[VirtualMachineInstance] = []

@@ -18,9 +18,10 @@ from typing import Any, cast
 
 import msgspec
 
+from virt_core.apis import names
 from virt_core.runtime.keypair import load_pair
 
-SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_DIR = Path(names.PATH_SERVICE_ACCOUNT)
 #: Bound tokens are renewed on disk; kubelet does it at 80 % of an hour or more.
 _TOKEN_REREAD_S = 60.0
 
@@ -104,7 +105,7 @@ def _in_cluster() -> Connection:
     namespace = SERVICE_ACCOUNT_DIR / "namespace"
     return Connection(
         server=f"https://{host}:{port}",
-        ca_pem=(SERVICE_ACCOUNT_DIR / "ca.crt").read_bytes(),
+        ca_pem=(SERVICE_ACCOUNT_DIR / names.TLS_CA_FILE).read_bytes(),
         token_file=str(SERVICE_ACCOUNT_DIR / "token"),
         namespace=namespace.read_text().strip() if namespace.exists() else "default",
     )

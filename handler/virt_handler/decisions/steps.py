@@ -207,7 +207,8 @@ def _hopeless(view: View, age_s: float) -> End | None:
         )
     if view.launcher is not Launcher.READY:
         return failed("LauncherNotReady", f"{waited}: waiting for {handoffs.LAUNCHER_READY.waiting_for}")
-    return failed("SyncFailed", f"{waited}: {view.sync.error or 'waiting for ' + handoffs.GUEST_STARTED.waiting_for}")
+    why = view.sync.error or f"waiting for {handoffs.GUEST_STARTED.waiting_for}"
+    return failed(names.FAILED_SYNC, f"{waited}: {why}")
 
 
 def missing(view: View, age_s: float, now: datetime) -> HandoffKind | None:

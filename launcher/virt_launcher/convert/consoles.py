@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from virt_core.apis import names
 from virt_launcher.convert.context import Context
 from virt_launcher.domain.devices import Channel, Graphics, Listen, RedirDev, Serial, Video
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
 
-SERIAL_SOCKET = "virt-serial0"
-SERIAL_LOG = "virt-serial0-log"
-VNC_SOCKET = "virt-vnc"
+SERIAL_SOCKET = names.SOCKET_SERIAL
+SERIAL_LOG = names.FILE_SERIAL_LOG
+VNC_SOCKET = names.SOCKET_VNC
 AGENT_SOCKET = "guest-agent"
 AGENT_CHANNEL = "org.qemu.guest_agent.0"
 _USB_SLOTS = 4

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 
+from virt_core.apis import names
 from virt_launcher.convert.context import Context
 from virt_launcher.domain.devices import Input, MemBalloon, Panic, Rng, Sound, Tpm, Vsock, Watchdog
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
 
-_FREE_PAGE_REPORTING_OFF = "kubevirt.io/free-page-reporting-disabled"
+_FREE_PAGE_REPORTING_OFF = names.ANNOTATION_FREE_PAGE_REPORTING_DISABLED
 
 
 def configure_rng(context: Context, domain: Domain) -> None:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from virt_core.apis import handoffs
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
 from virt_launcher.convert.context import Attachment, Context, Smbios
@@ -172,7 +173,7 @@ class DomainManager:
         domain = convert(self._context(vmi, options, prepared, self._usable_kvm(options)))
         self._settings.paths.machine_dir(self._settings.uid).mkdir(parents=True, exist_ok=True)
         self._hypervisor.define(to_xml(domain))
-        self.stamp("domain-defined")
+        self.stamp(handoffs.DOMAIN_DEFINED.name)
         try:
             prepared.finish()
             self._hypervisor.start(paused=vmi.spec.start_strategy == "Paused")
@@ -180,7 +181,7 @@ class DomainManager:
         except LauncherError as error:
             self._forget_failed_start()
             raise self._explain(error) from error
-        self.stamp("guest-started")
+        self.stamp(handoffs.GUEST_STARTED.name)
         self._monitor.machine_started()
 
     def _check_disks(self, prepared: Prepared) -> None:

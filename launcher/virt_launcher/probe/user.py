@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import stat
 
+from virt_core.apis.names import LAUNCHER_UID
 from virt_launcher.hypervisor.kvm import virtualises
-from virt_launcher.settings import LAUNCHER_UID
 
 _DEVICE = "/dev/kvm"
 

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import threading
 
+from virt_core.apis import handoffs
 from virt_core.rpc.server import RpcServer
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.supervisor import Supervisor
@@ -74,7 +75,7 @@ class Assembly:
     def open_for_commands(self) -> None:
         service = LauncherService(self._settings, self.manager, self.events.poke)
         self._server = serve(self._settings, service)
-        self.manager.stamp("launcher-ready")
+        self.manager.stamp(handoffs.LAUNCHER_READY.name)
         self._settings.paths.init_socket.rename(self._settings.paths.command_socket)
 
     def last_notice(self, timeout_s: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from virt_core.apis import names
 from virt_local.apiserver.errors import ApiError
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ async def complete_namespace(server: Server, name: str) -> None:
     wanted: list[Object] = [{"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", **place}}]
     if server.root_ca:
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": ROOT_CA, **place}}
-        wanted.append(config | {"data": {"ca.crt": server.root_ca}})
+        wanted.append(config | {"data": {names.TLS_CA_FILE: server.root_ca}})
     for obj in wanted:
         try:
             await server.ensure(obj)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
-from msgspec import convert
-
+from virt_core.apis.base import from_plain
 from virt_core.apis.meta import LabelSelector
 from virt_core.apis.scheduling import NodeSelectorRequirement
 from virt_core.apis.selectors import DOES_NOT_EXIST, EXISTS, GREATER, IN, LESS, NOT_IN, all_hold, matches
@@ -59,7 +58,7 @@ def _requirement(text: str) -> NodeSelectorRequirement:
 
 def selects(selector: Mapping[str, object] | None, labels: Labels) -> bool:
     """A LabelSelector as it stands in an object. An absent or empty one selects everything."""
-    return not selector or matches(convert(selector, LabelSelector), labels)
+    return not selector or matches(from_plain(selector, LabelSelector), labels)
 
 
 def parse_fields(text: str, kind: Kind) -> RecordTest:

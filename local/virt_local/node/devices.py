@@ -9,11 +9,12 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from virt_core.apis import names
 from virt_core.apis.pods import Container
 from virt_core.apis.quantity import parse_int
 from virt_local.node.oci.context import ContainerConfigError, Device
 
-PREFIX = "devices.kubevirt.io/"
+PREFIX = names.RESOURCE_DOMAIN
 COUNT = 1000
 PATHS = {"kvm": "/dev/kvm", "tun": "/dev/net/tun", "vhost-net": "/dev/vhost-net", "vhost-vsock": "/dev/vhost-vsock"}
 _VIRTUALIZATION_FLAGS = frozenset({"vmx", "svm"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+from virt_core.apis import names
 from virt_core.apis.coordination import Lease, LeaseSpec
 from virt_core.apis.meta import ObjectMeta, OwnerReference
 from virt_core.apis.nodes import (
@@ -53,8 +54,8 @@ class NodeFacts:
 def node_labels(facts: NodeFacts) -> dict[str, str]:
     architecture = facts.machine.architecture
     return {
-        "kubernetes.io/hostname": facts.name,
-        "kubernetes.io/arch": architecture,
+        names.LABEL_NODE_HOSTNAME: facts.name,
+        names.LABEL_NODE_ARCH: architecture,
         "kubernetes.io/os": "linux",
         "beta.kubernetes.io/arch": architecture,
         "beta.kubernetes.io/os": "linux",

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from virt_core.apis import names
 from virt_local.up.forwarding import has_ipv6
 from virt_local.up.instance import Instance, Node
 from virt_local.up.material import NAMESPACE, Material, handler_tls_dir, node_tls_dir
@@ -60,8 +61,8 @@ def node(instance: Instance, each: Node, material: Material) -> Component:
         **_node_place(instance, each),
         "kubeconfig": instance.kubeconfig_dir / f"node-{each.name}.yaml",
         "port": NODE_PORT,
-        "tls-cert": tls / "tls.crt",
-        "tls-key": tls / "tls.key",
+        "tls-cert": tls / names.TLS_CERT_FILE,
+        "tls-key": tls / names.TLS_KEY_FILE,
         "client-ca": material.cluster_ca.path,
         "node-info-dir": node_info_dir(instance),
     }
@@ -95,7 +96,7 @@ def virt_api(instance: Instance, material: Material) -> Component:
     flags = {
         "kubeconfig": instance.kubeconfig_dir / "virt-api.yaml",
         "listen": f"127.0.0.1:{instance.api_port}",
-        "serving-tls-dir": instance.tls_dir / "virt-api-serving",
+        "serving-tls-dir": instance.tls_dir / names.CERTS_API_SERVING,
         "tls-dir": instance.tls_dir / "virt-api",
         "namespace": NAMESPACE,
         "handler-port": HANDLER_PORT,

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from virt_core import manifests
+from virt_core.apis import names
 from virt_local.apiserver.security.bootstrap_roles import bootstrap_objects
 from virt_local.controllers.volume_claims import PROVISIONER
 from virt_local.up.instance import Instance
@@ -36,7 +37,7 @@ def product_objects(instance: Instance, material: Material) -> list[Object]:
 def default_configuration() -> Object:
     """The KubeVirt object of a new instance: nothing but defaults, with emulation where the machine has no KVM. It is
     written once; from then on it is its owner's, so its mark never changes."""
-    obj = _object("kubevirt.io/v1", "KubeVirt", "kubevirt", NAMESPACE)
+    obj = _object(names.API_VERSION, "KubeVirt", "kubevirt", NAMESPACE)
     obj["metadata"]["annotations"] = {MARK: "once"}
     return obj | {"spec": {"configuration": {"developerConfiguration": {"useEmulation": True}}}}
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from virt_core.apis import names
 from virt_local.up import pki
 from virt_local.up.instance import Instance, Node
 from virt_local.up.kubeconfig import Automation, Credentials, write_kubeconfig
 from virt_local.up.pki import CLIENT, SERVER, Authority, Leaf
 
-NAMESPACE = "virtpod"
+NAMESPACE = names.INSTALL_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def make_material(instance: Instance) -> Material:
     directory = instance.pki_dir
     cluster = pki.ensure_authority(directory, "ca", "virt-local cluster CA")
     front_proxy = pki.ensure_authority(directory, "front-proxy-ca", "virt-local front-proxy CA")
-    virtpod = pki.ensure_authority(directory, "virtpod-ca", "virtpod component CA")
+    virtpod = pki.ensure_authority(directory, names.CERTS_CA, "virtpod component CA")
     api = _pair(cluster, directory, "apiserver", _api_leaf(instance))
     proxy = _pair(front_proxy, directory, "front-proxy-client", Leaf("front-proxy-client"))
     node_client = Leaf("kube-apiserver-kubelet-client", ("system:masters",))
@@ -58,19 +59,20 @@ def make_material(instance: Instance) -> Material:
 
 
 def _api_leaf(instance: Instance) -> Leaf:
-    names = ("localhost", "127.0.0.1", instance.bridge_address, "kubernetes.default", "kubernetes.default.svc")
-    return Leaf("kube-apiserver", names=names, usage=(SERVER,))
+    hosts = ("localhost", "127.0.0.1", instance.bridge_address, "kubernetes.default", "kubernetes.default.svc")
+    return Leaf("kube-apiserver", names=hosts, usage=(SERVER,))
 
 
 def _component_certificates(instance: Instance, material: Material) -> None:
     """One role for each certificate, so that none of them opens another one's door."""
     virtpod = material.virtpod_ca
-    client = Leaf(f"virt-api.{NAMESPACE}.internal", names=(f"virt-api.{NAMESPACE}.internal",), usage=(CLIENT,))
+    role = names.tls_name_api(NAMESPACE)
+    client = Leaf(role, names=(role,), usage=(CLIENT,))
     pki.ensure_tls_dir(instance.tls_dir / "virt-api", virtpod, client)
-    names = (f"virt-api.{NAMESPACE}.svc", "localhost", "127.0.0.1")
-    serving = Leaf(f"virt-api.{NAMESPACE}.svc", names=names, usage=(SERVER,))
-    pki.ensure_tls_dir(instance.tls_dir / "virt-api-serving", virtpod, serving)
-    name = f"virt-handler.{NAMESPACE}.internal"
+    hosts = (f"virt-api.{NAMESPACE}.svc", "localhost", "127.0.0.1")
+    serving = Leaf(f"virt-api.{NAMESPACE}.svc", names=hosts, usage=(SERVER,))
+    pki.ensure_tls_dir(instance.tls_dir / names.CERTS_API_SERVING, virtpod, serving)
+    name = names.tls_name_handler(NAMESPACE)
     for node in instance.nodes:
         pki.ensure_tls_dir(handler_tls_dir(instance, node), virtpod, Leaf(name, names=(name,), usage=(SERVER,)))
         agent = Leaf(f"system:node:{node.name}", ("system:nodes",), (node.name, node.address), (SERVER,))

@@ -15,6 +15,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from virt_core.apis import names
 from virt_core.runtime.x509 import (
     CLIENT,
     SERVER,
@@ -74,8 +75,8 @@ def ensure_leaf(authority: Authority, cert_path: Path, key_path: Path, leaf: Lea
 def ensure_tls_dir(directory: Path, authority: Authority, leaf: Leaf) -> Path:
     """A directory as the components expect it: tls.crt, tls.key and the ca.crt of their peers."""
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    ensure_leaf(authority, directory / "tls.crt", directory / "tls.key", leaf)
-    write_public(directory / "ca.crt", authority.pem)
+    ensure_leaf(authority, directory / names.TLS_CERT_FILE, directory / names.TLS_KEY_FILE, leaf)
+    write_public(directory / names.TLS_CA_FILE, authority.pem)
     return directory
 
 

@@ -44,6 +44,7 @@ from virt_protos.launcher.v1 import launcher_pb2
 from virt_protos.node.v1 import node_pb2, node_pb2_grpc
 
 TOKEN = "good"
+SERVING_NAME = f"{names.SERVICE_API}.{names.INSTALL_NAMESPACE}.svc"
 PROXY = FrontProxy(b"any", frozenset({"front-proxy-client"}))
 PNG = b"\x89PNG\r\n\x1a\npicture"
 
@@ -306,7 +307,7 @@ def running(directory: Path) -> Iterator[Rig]:
     address = {names.ANNOTATION_HANDLER_ADDRESS: f"127.0.0.1:{grpc_server.port}"}
     client.nodes["node1"] = Node(metadata=ObjectMeta(name="node1", annotations=address))
     client.vmis["vm1"] = make_vmi()
-    serving = ca.issue("virt-api", names.TLS_NAME_SERVING, "localhost", "127.0.0.1").write(directory / "serving")
+    serving = ca.issue("virt-api", SERVING_NAME, "localhost", "127.0.0.1").write(directory / "serving")
     own = ca.issue("virt-api", names.TLS_NAME_API).write(directory / "api")
     (directory / "proxy-ca.crt").write_bytes(proxy_ca.pem)
     clock = FakeClock()

@@ -19,9 +19,9 @@ from typing import Any
 
 import grpc
 
+from virt_core.apis.names import LAUNCHER_UID
 from virt_core.rpc.channel import unix_channel
 from virt_core.rpc.server import RpcServer, serve_unix
-from virt_launcher.settings import LAUNCHER_UID
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherStub
 from virt_protos.notify.v1 import notify_pb2

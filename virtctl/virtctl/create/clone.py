@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from virt_core.apis import names
 from virtctl.cli import command as declare
 from virtctl.create.manifest import metadata, output_option, random_name, show
 from virtctl.options import Settings
@@ -51,7 +52,7 @@ def command(settings: Settings, *, name: str, output: str, **options: Any) -> No
 
 def _reference(side: str, kind: str, name: str) -> dict[str, str]:
     if kind.lower() in _VM:
-        found = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine"}
+        found = {"apiGroup": names.GROUP, "kind": "VirtualMachine"}
     elif kind.lower() in _SNAPSHOT and side == "source":
         found = {"apiGroup": "snapshot.kubevirt.io", "kind": "VirtualMachineSnapshot"}
     else:

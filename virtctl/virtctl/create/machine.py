@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from virt_core.apis import names
 from virtctl.create.imports import FLAG as IMPORT
 from virtctl.create.imports import can_infer_from, parse_import
 from virtctl.create.manifest import check_label, random_name
@@ -118,7 +119,7 @@ class Machine:
             spec["accessCredentials"] = self.credentials
         templates = {"dataVolumeTemplates": self.templates} if self.templates else {}
         return {
-            "apiVersion": "kubevirt.io/v1",
+            "apiVersion": names.API_VERSION,
             "kind": "VirtualMachine",
             "metadata": metadata,
             "spec": {**self.matchers, "runStrategy": run_strategy, **templates, "template": {"spec": spec}},

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from virt_core.apis import names
 from virtctl.cli import command as declare
 from virtctl.create.cloudinit import ACCESS, ACCESS_SHAPE, CloudInit
 from virtctl.create.imports import COMMON, SHAPES, special
@@ -15,7 +16,13 @@ from virtctl.create.manifest import check_quantity, metadata, output_option, ran
 from virtctl.create.params import described, flag_error, prefixed
 from virtctl.options import Settings
 
-_STRATEGIES = ("Always", "Manual", "Halted", "Once", "RerunOnFailure")
+_STRATEGIES = (
+    names.STRATEGY_ALWAYS,
+    names.STRATEGY_MANUAL,
+    names.STRATEGY_HALTED,
+    names.STRATEGY_ONCE,
+    names.STRATEGY_RERUN_ON_FAILURE,
+)
 _OLD_IMPORTS = {"volume-datasource": "ds", "volume-clone-pvc": "pvc", "volume-blank": "blank"}
 #: At most one of each line.
 _EXCLUSIVE = (

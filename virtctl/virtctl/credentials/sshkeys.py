@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from virt_core.apis import names
 from virtctl.cli import command
 from virtctl.options import Settings
 
@@ -104,7 +105,11 @@ def _create(client: KubeClient, vm: VirtualMachine, user: str, key: str, *, forc
             f"VM {vm.metadata.name} is running and would see a new secret only after a restart: use --force"
         )
     owner = OwnerReference(
-        api_version="kubevirt.io/v1", kind="VirtualMachine", name=vm.metadata.name, uid=vm.metadata.uid, controller=True
+        api_version=names.API_VERSION,
+        kind="VirtualMachine",
+        name=vm.metadata.name,
+        uid=vm.metadata.uid,
+        controller=True,
     )
     meta = ObjectMeta(
         generate_name=f"{vm.metadata.name}-ssh-key-", namespace=vm.metadata.namespace, owner_references=[owner]

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
+from virt_core.apis import names
 from virt_core.apis.nodes import Event
 from virt_core.apis.pods import ContainerStatus, Pod
 from virt_core.runtime.clock import parse_rfc3339
@@ -31,7 +32,7 @@ class Trouble:
 def pod_trouble(pod: Pod) -> Trouble | None:
     """Why this Pod does not run; None when nothing is wrong so far."""
     for condition in pod.status.conditions:
-        if condition.type == "PodScheduled" and condition.status == "False":
+        if condition.type == names.CONDITION_POD_SCHEDULED and condition.status == "False":
             return Trouble(f"no node takes its Pod {pod.metadata.name}", condition.message or condition.reason)
     for status in [*pod.status.init_container_statuses, *pod.status.container_statuses]:
         if trouble := _container_trouble(status):

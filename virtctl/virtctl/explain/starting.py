@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from virt_core.apis import names
-from virt_core.apis.handoffs import HANDED_OVER, of_start
+from virt_core.apis import handoffs, names
 from virt_core.kube.conditions import get_condition
 from virt_core.runtime.clock import parse_rfc3339
 from virtctl.explain.evidence import Trouble, last_warning, plain_cause, pod_trouble, warning_after
@@ -68,7 +67,7 @@ def at_the_node(facts: Facts) -> Standing | None:
     node = facts.vmi.status.node_name or "its node"
     synchronized = get_condition(facts.vmi.status.conditions, names.CONDITION_SYNCHRONIZED)
     trouble = text_of(synchronized) if synchronized is not None and synchronized.status == names.FALSE else ""
-    handed = [h.time for h in of_start(facts.vmi.status.handoffs) if h.name == HANDED_OVER.name]
+    handed = [h.time for h in handoffs.of_start(facts.vmi.status.handoffs) if h.name == handoffs.HANDED_OVER.name]
     warning = warning_after(facts, parse_rfc3339(handed[0]) if handed else None, "VirtualMachineInstance")
     if not trouble and warning is not None:
         trouble = f"{warning.reason}: {warning.message}"
@@ -105,17 +104,17 @@ def _limit(step: Step) -> str:
 
 
 _COMPONENT = {
-    "accepted": "virt-api",
-    "pod-created": "virt-controller",
-    "handed-over": "virt-controller",
-    "network-ready": "virt-handler",
-    "running": "virt-handler",
+    handoffs.ACCEPTED.name: "virt-api",
+    handoffs.POD_CREATED.name: "virt-controller",
+    handoffs.HANDED_OVER.name: "virt-controller",
+    handoffs.NETWORK_READY.name: "virt-handler",
+    handoffs.RUNNING.name: "virt-handler",
 }
 
 
 def _look_at(facts: Facts, step: Step) -> str:
     if step.name in _COMPONENT:
         return logs(_COMPONENT[step.name])
-    if step.name == "pod-started":
+    if step.name == handoffs.POD_STARTED.name:
         return pod_command(facts, "describe")
     return f"kubectl logs {facts.pod.metadata.name} -n {facts.namespace}" if facts.pod else logs("virt-handler")

@@ -10,13 +10,14 @@ import msgspec
 
 from virt_api.admission.causes import Cause, invalid, not_found, one_of, required
 from virt_api.admission.rules.base import Check, image_path
+from virt_core.apis import names
 from virt_core.apis.quantity import parse_quantity
 from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource, HostDisk, Volume
 
 INLINE_LIMIT = 2048
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 _SOURCES = tuple(f.name for f in msgspec.structs.fields(Volume) if f.name != "name")
-_OWN_PATHS = ("/var/run/kubevirt", "/var/run/libvirt")
+_OWN_PATHS = (names.PATH_SHARE, names.PATH_LIBVIRT)
 
 
 def volume_names(check: Check) -> Iterator[Cause]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from virt_core.apis import names
 from virt_local.apiserver.builtins.pod_rules import check_pod
 from virt_local.apiserver.builtins.rbac_rules import check_binding, check_role
 from virt_local.apiserver.builtins.volume_rules import check_claim, check_storage_class, check_volume
@@ -43,7 +44,7 @@ def check_data(obj: Object, old: Object | None) -> list[Cause]:
     return causes
 
 
-_TLS = ("tls.crt", "tls.key")
+_TLS = (names.TLS_CERT_FILE, names.TLS_KEY_FILE)
 
 
 def check_secret(obj: Object, old: Object | None) -> list[Cause]:

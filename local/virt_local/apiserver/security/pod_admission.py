@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from virt_core.apis import names
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import AdmissionRequest, Object
 from virt_local.apiserver.security.objects import Source
 
-TOKEN_DIR = "/var/run/secrets/kubernetes.io/serviceaccount"  # noqa: S105 - a path
+TOKEN_DIR = names.PATH_SERVICE_ACCOUNT
 _TOKEN_SECONDS = 3607
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -72,12 +73,13 @@ def _mount_token(spec: Object) -> None:
 
 
 def _token_projection() -> Object:
+    authority = {"key": names.TLS_CA_FILE, "path": names.TLS_CA_FILE}
     namespace = {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}
     return {
         "defaultMode": 0o644,
         "sources": [
             {"serviceAccountToken": {"expirationSeconds": _TOKEN_SECONDS, "path": "token"}},
-            {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+            {"configMap": {"name": "kube-root-ca.crt", "items": [authority]}},
             {"downwardAPI": {"items": [namespace]}},
         ],
     }

@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 from framework.certs import CertAuthority
-from functional.api.rig import TOKEN, FakeClient, FakeNode, make_vmi, serve_node
+from functional.api.rig import SERVING_NAME, TOKEN, FakeClient, FakeNode, make_vmi, serve_node
 
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
@@ -114,7 +114,7 @@ class AutomationRig:
 def running(directory: Path) -> Iterator[AutomationRig]:
     ca, own_ca = CertAuthority("virtpod"), CertAuthority("cluster")
     handler_tls = ca.issue("virt-handler", names.TLS_NAME_HANDLER).write(directory / "handler")
-    serving = ca.issue("virt-api", names.TLS_NAME_SERVING, "localhost", "127.0.0.1").write(directory / "serving")
+    serving = ca.issue("virt-api", SERVING_NAME, "localhost", "127.0.0.1").write(directory / "serving")
     mine = ca.issue("virt-api", names.TLS_NAME_API).write(directory / "api")
     api, kube, node = FakeApi(), FakeClient(), FakeNode()
     node_server = serve_node(node, handler_tls)
