@@ -179,6 +179,10 @@ def _json(document: dict[str, Any], status: int = 200) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(document), content_type="application/json")
 
 
+def _refusal(problem: Problem) -> web.Response:
+    return _json(problem.document(), problem.code)
+
+
 @web.middleware
 async def _failures(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Every failure is a Status; every surprise is logged once, and says nothing about our inside."""
@@ -186,12 +190,12 @@ async def _failures(request: web.Request, handler: Handler) -> web.StreamRespons
     try:
         response = await handler(request)
     except Problem as problem:
-        response = problem.response()
+        response = _refusal(problem)
     except web.HTTPException as refused:
-        response = Problem(refused.status, refused.reason).response()
+        response = _refusal(Problem(refused.status, refused.reason))
     except Exception:
         log.exception("a request failed", method=request.method, path=request.path)
-        response = Problem(500, "internal error; see the log of virt-api").response()
+        response = _refusal(Problem(500, "internal error; see the log of virt-api"))
     if not isinstance(response, web.WebSocketResponse):
         route = request.match_info.route.resource
         took = asyncio.get_running_loop().time() - started

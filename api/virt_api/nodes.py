@@ -10,7 +10,8 @@ import grpc
 import grpc.aio
 
 from virt_api.kube import Kube
-from virt_api.problems import Problem, from_node
+from virt_api.nodeproblems import from_node
+from virt_api.problems import Problem
 from virt_core import __version__
 from virt_core.apis.names import ANNOTATION_HANDLER_ADDRESS, TLS_NAME_HANDLER
 from virt_core.apis.vmi import VirtualMachineInstance

@@ -1,10 +1,8 @@
-"""Failures in the vocabulary of HTTP and Kubernetes: a status code, a reason, a sentence, a Status body."""
+"""Failures in the vocabulary of HTTP and Kubernetes: a status code, a reason, a sentence, a Status body. Pure."""
 
 from __future__ import annotations
 
-import msgspec
-from aiohttp import web
-from grpc import StatusCode
+from typing import Any
 
 from virt_core.apis.base import to_plain
 from virt_core.apis.meta import Status, StatusDetails
@@ -24,16 +22,6 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
-_OF_GRPC = {
-    # The VMI exists, the API server said so: its node has not heard of it yet, or not again after a restart.
-    StatusCode.NOT_FOUND: 503,
-    StatusCode.FAILED_PRECONDITION: 409,
-    StatusCode.ABORTED: 409,
-    StatusCode.INVALID_ARGUMENT: 400,
-    StatusCode.UNAVAILABLE: 503,
-    StatusCode.RESOURCE_EXHAUSTED: 503,
-    StatusCode.DEADLINE_EXCEEDED: 504,
-}
 
 
 class Problem(Exception):
@@ -52,13 +40,13 @@ class Problem(Exception):
         self.code, self.message, self.name = code, message, name
         self.details = details or (StatusDetails(name=name, group=GROUP, kind=kind) if name else None)
 
-    def response(self) -> web.Response:
+    def document(self) -> dict[str, Any]:
+        """A Status."""
         details = self.details
         status = Status(
             status="Failure", message=self.message, reason=_REASONS.get(self.code, ""), code=self.code, details=details
         )
-        body = {"apiVersion": status.api_version, "kind": status.kind, **to_plain(status)}
-        return web.Response(status=self.code, body=msgspec.json.encode(body), content_type="application/json")
+        return {"apiVersion": status.api_version, "kind": status.kind, **to_plain(status)}
 
 
 class LostRace(Problem):
@@ -77,11 +65,3 @@ def from_api(error: ApiError, name: str, *, kind: str = "virtualmachineinstance"
     if error.status == 0:
         return Problem(503, f"the API server cannot be reached: {error}")
     return Problem(500, f"the API server refused: {error}")
-
-
-def from_node(code: StatusCode, message: str, node: str) -> Problem:
-    """What the node said, or that it said nothing."""
-    http = _OF_GRPC.get(code, 500)
-    if code in (StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED):
-        return Problem(http, f"virt-handler on node {node} does not answer: {message}")
-    return Problem(http, message or f"virt-handler on node {node} failed: {code.name}")

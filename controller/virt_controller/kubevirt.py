@@ -22,7 +22,8 @@ from virt_core.kube.patch import MergePatch
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.store import clone, key_of
 from virt_core.kube.workqueue import WorkQueue
-from virt_core.runtime.clock import Clock, rfc3339
+from virt_core.runtime.clock import Clock
+from virt_core.runtime.times import rfc3339
 
 REASON_INVALID = "InvalidConfiguration"
 REASON_READY = "AllComponentsReady"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import ipaddress
 import os
@@ -149,17 +148,6 @@ class LinuxKernel:
 
     def write_sysctl(self, name: str, value: str) -> None:
         _sysctl_path(name).write_text(value)
-
-
-def find_link(kernel: Kernel, name: str) -> Link | None:
-    return next((link for link in kernel.links() if link.name == name), None)
-
-
-def need_link(kernel: Kernel, name: str) -> Link:
-    link = find_link(kernel, name)
-    if link is None:
-        raise OSError(errno.ENODEV, f"there is no interface {name}")
-    return link
 
 
 def _sysctl_path(name: str) -> Path:

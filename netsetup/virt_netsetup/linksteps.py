@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 
-from virt_netsetup.kernel import find_link, need_link
 from virt_netsetup.model import Address, Link, NetsetupError, Value
-from virt_netsetup.steps import Nothing, Step, World, name_of
+from virt_netsetup.steps import Nothing, Step, World, find_link, name_of, need_link
 
 
 class AddLink(Value, frozen=True):

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from virt_core.apis.netplan import NetPort
-from virt_netsetup.firewall import Chain, Table
 from virt_netsetup.model import PodNic, Value
+from virt_netsetup.tables import Chain, Table
 
 PRE, POST = "KUBEVIRT_PREINBOUND", "KUBEVIRT_POSTINBOUND"
 _LOOPBACK = {4: {"prefix": {"addr": "127.0.0.0", "len": 8}}, 6: "::1"}

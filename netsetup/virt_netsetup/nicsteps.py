@@ -5,9 +5,13 @@ The NIC is found by its index, because its name goes to the dummy that stands in
 
 from __future__ import annotations
 
-from virt_netsetup.kernel import Kernel, need_link
+from typing import TYPE_CHECKING
+
 from virt_netsetup.model import Link, NetsetupError, PodNic, Route, Value
-from virt_netsetup.steps import Step, World
+from virt_netsetup.steps import Step, World, need_link
+
+if TYPE_CHECKING:
+    from virt_netsetup.kernel import Kernel
 
 
 def _nic(kernel: Kernel, index: int) -> Link:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from virt_netsetup.kernel import Kernel, find_link
+from virt_netsetup.kernel import Kernel
 from virt_netsetup.model import NetsetupError, PodNic
+from virt_netsetup.steps import find_link
 
 
 def pod_nic(kernel: Kernel, name: str) -> PodNic:

@@ -7,12 +7,17 @@ is simply run again, and a failed one is undone step by step.
 
 from __future__ import annotations
 
-from typing import ClassVar, Protocol
+import errno
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
-from virt_netsetup.dhcp import DhcpServer, DhcpServers
-from virt_netsetup.firewall import Firewall, Table
-from virt_netsetup.kernel import Kernel
-from virt_netsetup.model import Address, Value
+from virt_netsetup.dhcpserver import DhcpServer
+from virt_netsetup.model import Address, Link, Value
+from virt_netsetup.tables import Table
+
+if TYPE_CHECKING:
+    from virt_netsetup.dhcp import DhcpServers
+    from virt_netsetup.firewall import Firewall
+    from virt_netsetup.kernel import Kernel
 
 
 class World(Value, frozen=True):
@@ -30,6 +35,17 @@ class Step(Protocol):
     def satisfied(self, world: World) -> bool: ...
     def apply(self, world: World) -> None: ...
     def inverse(self, world: World) -> Step: ...
+
+
+def find_link(kernel: Kernel, name: str) -> Link | None:
+    return next((link for link in kernel.links() if link.name == name), None)
+
+
+def need_link(kernel: Kernel, name: str) -> Link:
+    link = find_link(kernel, name)
+    if link is None:
+        raise OSError(errno.ENODEV, f"there is no interface {name}")
+    return link
 
 
 def name_of(step: Step) -> str:

@@ -11,7 +11,7 @@ from virt_core.apis.nodes import Event
 from virt_core.apis.pods import Pod
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.runtime.clock import rfc3339, rfc3339_micro
+from virt_core.runtime.times import rfc3339, rfc3339_micro
 from virtctl.explain.facts import Facts
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

@@ -35,7 +35,8 @@ from virt_core.apis.vmistatus import (
     VirtualMachineInstanceStatus,
 )
 from virt_core.kube.configvalues import ClusterConfig
-from virt_core.runtime.clock import Clock, rfc3339, rfc3339_micro
+from virt_core.runtime.clock import Clock
+from virt_core.runtime.times import rfc3339, rfc3339_micro
 
 QUOTE_SOCKET_ANNOTATION = "kubevirt.io/qgs-socket-path"
 PRESET_ANNOTATION = "virtualmachinepreset.kubevirt.io/"

@@ -11,8 +11,8 @@ import grpc.aio
 
 from virt_api.automation.failures import invalid
 from virt_api.automation.objects import Target, target_of
+from virt_api.nodeproblems import from_node
 from virt_api.nodes import Endpoint
-from virt_api.problems import from_node
 from virt_api.subresources.streams import CHUNK_BYTES, STREAMS
 from virt_protos.automation.v1 import automation_pb2 as pb
 from virt_protos.node.v1 import node_pb2

@@ -16,8 +16,9 @@ import grpc
 import grpc.aio
 from aiohttp import WSCloseCode, web
 
+from virt_api.nodeproblems import from_node
 from virt_api.nodes import Endpoint
-from virt_api.problems import Problem, from_node
+from virt_api.problems import Problem
 from virt_api.subresources import checks
 from virt_api.subresources.actions import vmi_ref
 from virt_api.subresources.call import Call

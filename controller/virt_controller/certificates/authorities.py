@@ -17,7 +17,7 @@ from virt_controller.certificates.bundles import decoded, encoded, identify, in_
 from virt_controller.certificates.model import Forget, Make, Mark, Note, Promote, Slot, Step
 from virt_core.apis.config import Secret
 from virt_core.apis.names import TLS_CA_FILE, TLS_CERT_FILE, TLS_KEY_FILE
-from virt_core.runtime.clock import parse_rfc3339, rfc3339_micro
+from virt_core.runtime.times import parse_rfc3339, rfc3339_micro
 from virt_core.runtime.x509 import Pair, is_authority, load_pair, make_authority
 
 NEXT_CERT_FILE, NEXT_KEY_FILE = "next.crt", "next.key"

@@ -26,8 +26,9 @@ from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.vmistatus import with_failure
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.kube.writes import write_difference
-from virt_core.runtime.clock import Clock, parse_rfc3339
+from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import parse_rfc3339
 
 log = get_logger(__name__)
 

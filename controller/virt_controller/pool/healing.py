@@ -10,7 +10,7 @@ from virt_core.apis import names
 from virt_core.apis.pool import VirtualMachinePool, VirtualMachinePoolAutohealingStrategy
 from virt_core.apis.vm import VirtualMachine
 from virt_core.kube.conditions import get_condition
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 
 _THRESHOLD = 3
 _DURATION_S = 300.0

@@ -10,7 +10,7 @@ from virt_controller.vm import facts
 from virt_core.apis.facts import run_strategy
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.runtime.clock import parse_rfc3339, rfc3339
+from virt_core.runtime.times import parse_rfc3339, rfc3339
 
 MAX_DELAY_S = 300.0
 BASE_DELAY_S = 10.0

@@ -26,7 +26,7 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import MemoryStatus, VirtualMachineInstanceStatus
 from virt_core.kube.conditions import get_condition
 from virt_core.kube.vmistatus import with_condition, with_failure, with_handoff, with_phase, without_condition
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 
 #: The node's handler sees the end of a launcher at once and knows more about it, so it gets to speak first.
 HANDLER_FIRST_S = 3.0

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from virt_core.apis.meta import Condition
-from virt_core.runtime.clock import rfc3339
+from virt_core.runtime.times import rfc3339
 
 
 def get_condition(conditions: Iterable[Condition], type: str) -> Condition | None:

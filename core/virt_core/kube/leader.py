@@ -14,8 +14,9 @@ from virt_core.apis.coordination import Lease, LeaseSpec
 from virt_core.apis.meta import ObjectMeta
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import ApiError, NotFound
-from virt_core.runtime.clock import Clock, SystemClock, rfc3339_micro
+from virt_core.runtime.clock import Clock, SystemClock
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import rfc3339_micro
 
 log = get_logger(__name__)
 

@@ -20,9 +20,10 @@ from virt_core.apis.registry import resource_of
 from virt_core.kube.client import KubeClient, KubeObject
 from virt_core.kube.errors import ApiError, NotFound
 from virt_core.kube.patch import MergePatch
-from virt_core.runtime.clock import Clock, SystemClock, rfc3339
+from virt_core.runtime.clock import Clock, SystemClock
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.metrics import Counter
+from virt_core.runtime.times import rfc3339
 
 log = get_logger(__name__)
 

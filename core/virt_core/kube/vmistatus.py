@@ -15,7 +15,7 @@ from virt_core.apis.vmistatus import (
     VirtualMachineInstanceStatus,
 )
 from virt_core.kube.conditions import set_condition
-from virt_core.runtime.clock import rfc3339, rfc3339_micro
+from virt_core.runtime.times import rfc3339, rfc3339_micro
 
 Status = VirtualMachineInstanceStatus
 

@@ -14,9 +14,9 @@ from virt_core.apis.facts import grace_seconds, is_final, is_terminating
 from virt_core.apis.handoffs import HandoffKind
 from virt_core.apis.podroles import PodRole, Role, launchers_on
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 from virt_handler.decisions.domains import End, end_of, failed, has_ended, is_alive
-from virt_handler.decisions.pulse import Verdict
+from virt_handler.decisions.silence import Verdict
 from virt_handler.decisions.synchronized import converge
 from virt_handler.decisions.vocabulary import Action, Launcher, Step, Task, View
 

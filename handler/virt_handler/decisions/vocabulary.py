@@ -10,7 +10,7 @@ from virt_core.apis import names
 from virt_core.apis.handoffs import HandoffKind
 from virt_core.apis.netplan import NetReport
 from virt_handler.decisions.domains import End
-from virt_handler.decisions.pulse import Verdict
+from virt_handler.decisions.silence import Verdict
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 

@@ -14,9 +14,9 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock
 from virt_handler.decisions import vocabulary as words
 from virt_handler.decisions.domains import bounded, bounded_needs, is_alive, newest
-from virt_handler.decisions.limits import Rates, TokenBucket
-from virt_handler.decisions.pulse import Pulse
 from virt_handler.decisions.vocabulary import Task, View, Work
+from virt_handler.loop.pulse import Pulse
+from virt_handler.loop.rates import Rates, TokenBucket
 from virt_handler.loop.records import GhostRecord
 from virt_handler.pods.launchers import Launcher
 from virt_protos.launcher.v1 import launcher_pb2 as pb

@@ -6,7 +6,8 @@ from typing import Any
 
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.logs import get_logger
-from virt_handler.decisions.pulse import PING_DEADLINE_S, Call, Verdict, schedule_of
+from virt_handler.decisions.silence import Verdict
+from virt_handler.loop.pulse import PING_DEADLINE_S, Call, schedule_of
 from virt_handler.loop.sessions import Session
 from virt_handler.pods.launchers import SILENCE, Launcher
 

@@ -18,9 +18,10 @@ from virt_core.kube.client import KubeClient
 from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.errors import ApiError
 from virt_core.kube.patch import MergePatch
-from virt_core.runtime.clock import Clock, rfc3339
+from virt_core.runtime.clock import Clock
 from virt_core.runtime.health import split_address
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import rfc3339
 from virt_handler.node.capabilities import DOMAIN_FILE, FEATURES_FILE, HOST_FILE, NodeCapabilities
 from virt_handler.node.hostfacts import cpu_manager_labels, kernel_labels
 from virt_handler.node.labels import OWNED_PREFIXES, labels

@@ -1,4 +1,4 @@
-"""Node labels from libvirt's documents, so that the scheduler knows which node can run which machine. Pure."""
+"""Node labels from libvirt's documents, so that the scheduler knows which node can run which machine."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from virt_core.kube.workqueue import WorkQueue
 from virt_core.rpc.status import RpcFailure
 from virt_core.runtime.logs import get_logger
 from virt_handler.decisions.domains import is_alive
-from virt_handler.decisions.pulse import schedule_of
 from virt_handler.decisions.wanted import digest
+from virt_handler.loop.pulse import schedule_of
 from virt_handler.loop.sessions import Session
 from virt_handler.loop.watcher import Watcher
 from virt_handler.pods import isolation, launchers

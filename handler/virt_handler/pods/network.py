@@ -17,8 +17,9 @@ from virt_core.apis import handoffs
 from virt_core.apis.base import decode, encode
 from virt_core.apis.netplan import NetPlan, NetReport
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.runtime.clock import Clock, parse_rfc3339, rfc3339_micro
+from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import parse_rfc3339, rfc3339_micro
 from virt_handler.decisions.netplans import NetworkError, plan, wanted_interfaces
 from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.loop.sessions import Session

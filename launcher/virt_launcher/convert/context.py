@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from virt_core.apis.domain import CPU
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_launcher.disks.prepare import KernelFiles
-from virt_launcher.disks.sources import DiskSource
+from virt_launcher.disks.sources import DiskSource, KernelFiles
 
 ARCHITECTURES = {"amd64": "x86_64", "": "x86_64"}
 

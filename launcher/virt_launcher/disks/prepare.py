@@ -14,18 +14,12 @@ from virt_launcher.disks.claims import ClaimDisks
 from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_overlay
 from virt_launcher.disks.empty_disk import make_empty_disk
 from virt_launcher.disks.held import Identity
-from virt_launcher.disks.sources import DiskSource, directory_supports_direct_io
+from virt_launcher.disks.sources import DiskSource, KernelFiles, directory_supports_direct_io
 from virt_launcher.errors import InvalidVMIError
 from virt_launcher.process.children import Children
 from virt_launcher.settings import Paths
 
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
-
-@dataclass(frozen=True, slots=True)
-class KernelFiles:
-    kernel: str = ""
-    initrd: str = ""
 
 
 @dataclass(slots=True)

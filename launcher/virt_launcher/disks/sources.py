@@ -29,6 +29,12 @@ class DiskSource:
     identity: Identity | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class KernelFiles:
+    kernel: str = ""
+    initrd: str = ""
+
+
 def supports_direct_io(*paths: str | Path) -> bool:
     return all(_opens_directly(path) for path in paths)
 

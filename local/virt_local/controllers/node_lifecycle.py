@@ -16,7 +16,8 @@ from virt_core.kube.informer import Informer
 from virt_core.kube.patch import MergePatch
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
-from virt_core.runtime.clock import Clock, SystemClock, rfc3339
+from virt_core.runtime.clock import Clock, SystemClock
+from virt_core.runtime.times import rfc3339
 
 LEASE_NAMESPACE = "kube-node-lease"
 GRACE = timedelta(seconds=40)

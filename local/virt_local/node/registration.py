@@ -21,8 +21,9 @@ from virt_core.apis.nodes import (
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from virt_core.kube.patch import MergePatch
-from virt_core.runtime.clock import Clock, rfc3339, rfc3339_micro
+from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import rfc3339, rfc3339_micro
 from virt_local.node.capacity import Machine
 
 log = get_logger(__name__)

@@ -8,8 +8,9 @@ import struct
 from pathlib import Path
 
 from virt_core.apis.pods import Pod
-from virt_core.runtime.clock import Clock, rfc3339
+from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import rfc3339
 from virt_local.node import kernel
 from virt_local.node.cni import Cni
 from virt_local.node.hostfiles import hostname_of, hosts_file, resolv_conf

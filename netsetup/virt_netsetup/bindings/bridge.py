@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetReportInterface
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
-from virt_netsetup.dhcp import DhcpServer
+from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp
 from virt_netsetup.model import Address, PodNic, Record
 from virt_netsetup.nicsteps import RestoreNic, TakeNic

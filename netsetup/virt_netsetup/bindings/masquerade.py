@@ -18,7 +18,7 @@ from virt_core.apis.netplan import (
 )
 from virt_netsetup import nat
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
-from virt_netsetup.dhcp import DhcpServer
+from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp
 from virt_netsetup.model import Address, NetsetupError, PodNic, Record
 from virt_netsetup.steps import InstallTable, RemoveTable, StartDhcp, Step, StopDhcp, Sysctl

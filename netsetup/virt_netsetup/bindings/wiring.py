@@ -6,7 +6,7 @@ import hashlib
 import ipaddress
 
 from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetReportInterface
-from virt_netsetup.dhcp import DhcpOptions
+from virt_netsetup.dhcpserver import DhcpOptions
 from virt_netsetup.linksteps import AddTap, SetMaster, SetMtu, SetUp
 from virt_netsetup.model import PodNic, Value
 from virt_netsetup.steps import Step

@@ -20,8 +20,7 @@ from framework.vmis import POD_UID, UID
 from framework.waiting import eventually
 
 from virt_core.rpc.status import failure_of, invalid_argument, unavailable
-from virt_handler.decisions import pulse
-from virt_handler.loop import watchdog
+from virt_handler.loop import pulse, watchdog
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.notify.v1 import notify_pb2
 

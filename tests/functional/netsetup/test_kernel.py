@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.unit.netsetup.fakes import Failing, FakeKernel
-from virt_netsetup.kernel import Kernel, LinuxKernel, find_link, need_link
+from virt_netsetup.kernel import Kernel, LinuxKernel
 from virt_netsetup.model import Address, Route
 from virt_netsetup.process import CLONE_NEWNET, enter_namespace
+from virt_netsetup.steps import find_link, need_link
 
 from .lab import POD_MAC, Lab
 

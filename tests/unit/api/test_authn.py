@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from grpc import StatusCode
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from virt_api.authn import from_headers
 from virt_api.frontproxy import FrontProxy, common_name
-from virt_api.problems import Problem, from_api, from_node
+from virt_api.nodeproblems import from_node
+from virt_api.problems import Problem, from_api
 from virt_core.kube.errors import ApiError, NotFound, Unreachable
 
 
@@ -75,9 +74,7 @@ def test_failures_of_a_node_keep_their_meaning(status: StatusCode, code: int) ->
 
 
 def test_a_problem_is_a_status_object() -> None:
-    body = Problem(404, "gone", name="vm1").response().body
-    assert isinstance(body, bytes)
-    document = json.loads(body)
+    document = Problem(404, "gone", name="vm1").document()
     assert (document["kind"], document["apiVersion"], document["code"], document["reason"]) == (
         "Status",
         "v1",

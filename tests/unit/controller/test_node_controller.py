@@ -29,7 +29,8 @@ from virt_core.kube.controller import Result
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
-from virt_core.runtime.clock import FakeClock, rfc3339
+from virt_core.runtime.clock import FakeClock
+from virt_core.runtime.times import rfc3339
 
 NODE = "/api/v1/nodes/node1"
 VMI = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"

@@ -21,7 +21,8 @@ from virt_core.apis.pool import VirtualMachinePool, VirtualMachinePoolSelectionP
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.runtime.clock import FakeClock, rfc3339
+from virt_core.runtime.clock import FakeClock
+from virt_core.runtime.times import rfc3339
 
 NOW = FakeClock().now()
 DELETED = {"deletionTimestamp": "2026-01-01T00:00:00Z"}

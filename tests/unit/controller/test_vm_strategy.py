@@ -14,7 +14,8 @@ from virt_controller.vm.printable import View, Volumes, word
 from virt_controller.vm.strategy import Plan, plan
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.runtime.clock import FakeClock, rfc3339
+from virt_core.runtime.clock import FakeClock
+from virt_core.runtime.times import rfc3339
 
 NOW = FakeClock().now()
 START = {"stateChangeRequests": [{"action": "Start"}]}

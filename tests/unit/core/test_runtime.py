@@ -15,10 +15,11 @@ import pytest
 from framework.waiting import running
 
 from virt_core.runtime import logs
-from virt_core.runtime.clock import FakeClock, parse_rfc3339, rfc3339, rfc3339_micro
+from virt_core.runtime.clock import FakeClock
 from virt_core.runtime.health import HealthServer, answer, split_address
 from virt_core.runtime.metrics import Counter, Gauge, Histogram, Registry
 from virt_core.runtime.settings import EnvParser, click_settings, env_name
+from virt_core.runtime.times import parse_rfc3339, rfc3339, rfc3339_micro
 from virt_core.runtime.trace import Trace
 
 

@@ -10,7 +10,7 @@ from framework.vmis import handed_over
 
 from virt_core.apis.podroles import Role
 from virt_handler.decisions import steps
-from virt_handler.decisions.pulse import Verdict
+from virt_handler.decisions.silence import Verdict
 from virt_handler.decisions.steps import next_step
 from virt_handler.decisions.vocabulary import Action, Launcher, Step, Task, View, Work
 from virt_protos.launcher.v1 import launcher_pb2 as pb

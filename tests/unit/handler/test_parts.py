@@ -12,8 +12,9 @@ from virt_core.apis.base import encode
 from virt_core.apis.podroles import Role
 from virt_core.runtime.clock import FakeClock
 from virt_handler.decisions.domains import bounded, newest
-from virt_handler.decisions.limits import TokenBucket, clip
+from virt_handler.decisions.limits import clip
 from virt_handler.decisions.vocabulary import Task
+from virt_handler.loop.rates import TokenBucket
 from virt_handler.loop.records import GhostRecord, RecordStore
 from virt_handler.loop.roster import Sessions
 from virt_handler.loop.sessions import Session

@@ -12,9 +12,11 @@ from framework.vmis import handed_over
 from virt_core.apis import names
 from virt_core.apis.podroles import Role
 from virt_core.runtime.clock import FakeClock
-from virt_handler.decisions import pulse, status, steps
-from virt_handler.decisions.pulse import Pulse, Schedule, Verdict
+from virt_handler.decisions import status, steps
+from virt_handler.decisions.silence import Verdict
 from virt_handler.decisions.vocabulary import Action, Launcher, View
+from virt_handler.loop import pulse
+from virt_handler.loop.pulse import Pulse, Schedule
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)

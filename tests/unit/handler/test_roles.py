@@ -16,7 +16,7 @@ from virt_core.apis.podroles import Role
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.store import key_of
 from virt_core.runtime.clock import FakeClock
-from virt_handler.decisions.pulse import Verdict
+from virt_handler.decisions.silence import Verdict
 from virt_handler.decisions.status import reported
 from virt_handler.decisions.steps import next_step
 from virt_handler.decisions.vocabulary import Action, Launcher, Step, Task, View, Work

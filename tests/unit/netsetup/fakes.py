@@ -7,9 +7,9 @@ import errno
 import ipaddress
 from typing import Any
 
-from virt_netsetup.dhcp import DhcpServer
-from virt_netsetup.firewall import Table
+from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.model import Address, Link, Route
+from virt_netsetup.tables import Table
 
 SYSCTL_DEFAULTS = {
     "net/ipv4/ip_forward": "0",

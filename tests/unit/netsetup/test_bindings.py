@@ -7,11 +7,11 @@ import pytest
 from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetPort, NetReportInterface
 from virt_netsetup import compose, nat
 from virt_netsetup.bindings import bridge
-from virt_netsetup.firewall import Table
 from virt_netsetup.linksteps import AddAddress, AddLink, AddTap, SetMtu
 from virt_netsetup.model import Address, NetsetupError, PodNic, Route
 from virt_netsetup.nicsteps import TakeNic
 from virt_netsetup.steps import InstallTable, StartDhcp, Sysctl
+from virt_netsetup.tables import Table
 
 IPV4, IPV6 = Address(ip="10.99.0.5", prefix=24), Address(ip="fd99::5", prefix=64)
 DEFAULT = Route(destination="", gateway="10.99.0.1")

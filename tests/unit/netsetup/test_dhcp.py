@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from virt_netsetup.dhcp import DhcpOptions, DhcpServer, Dnsmasq, Started
+from virt_netsetup.dhcp import Dnsmasq, Started
+from virt_netsetup.dhcpserver import DhcpOptions, DhcpServer
 from virt_netsetup.model import Address
 from virt_netsetup.process import Placement, start_time
 

@@ -42,7 +42,7 @@ def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool
 
 def read(cluster: Session, target: Target) -> Facts:
     from virt_core.kube.errors import NotFound
-    from virtctl.explain.facts import gather
+    from virtctl.explain.gathering import gather
 
     try:
         return gather(cluster.client, cluster.namespace, target.name, with_vm=target.kind == VM)

@@ -9,7 +9,7 @@ from datetime import datetime
 from virt_core.apis import names
 from virt_core.apis.nodes import Event
 from virt_core.apis.pods import ContainerStatus, Pod
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 from virtctl.explain.facts import Facts, event_time
 
 #: Container states that pass by themselves.

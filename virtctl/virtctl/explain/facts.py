@@ -1,22 +1,15 @@
-"""All that an explanation is made of, read in one go. What the user may not read is left out and noted."""
+"""All that an explanation is made of. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeVar
 
-from virt_core.apis.names import LABEL_CREATED_BY
 from virt_core.apis.nodes import Event
 from virt_core.apis.podroles import active_pod
 from virt_core.apis.pods import Pod
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.kube.client import KubeClient, KubeObject
-from virt_core.kube.errors import Forbidden, NotFound
-from virt_core.runtime.clock import SystemClock
-
-T = TypeVar("T", bound=KubeObject)
 
 
 @dataclass(frozen=True)
@@ -38,51 +31,6 @@ class Facts:
     def pod(self) -> Pod | None:
         """The Pod that has the guest, or is to have it."""
         return active_pod(self.vmi, self.pods) if self.vmi is not None else None
-
-
-def gather(client: KubeClient, namespace: str, name: str, *, with_vm: bool) -> Facts:
-    """Raises NotFound when neither a VMI nor (with_vm) a VM of that name exists."""
-    vm = client.get(VirtualMachine, name, namespace) if with_vm else None
-    unread: list[str] = []
-    try:
-        vmi = client.get(VirtualMachineInstance, name, namespace)
-    except NotFound:
-        if vm is None:
-            raise
-        vmi = None
-    pods = _owned_pods(client, vmi, unread) if vmi else []
-    events = _events(client, namespace, vm, vmi, pods, unread)
-    return Facts(namespace, name, SystemClock().now(), vm, vmi, pods, events, tuple(unread))
-
-
-def _owned_pods(client: KubeClient, vmi: VirtualMachineInstance, unread: list[str]) -> list[Pod]:
-    selector = f"{LABEL_CREATED_BY}={vmi.metadata.uid}"
-    try:
-        return client.list(Pod, vmi.metadata.namespace, label_selector=selector).items
-    except Forbidden:
-        unread.append("Pods")
-        return []
-
-
-def _events(  # noqa: PLR0917 - the objects that events may be about
-    client: KubeClient,
-    namespace: str,
-    vm: VirtualMachine | None,
-    vmi: VirtualMachineInstance | None,
-    pods: list[Pod],
-    unread: list[str],
-) -> list[Event]:
-    about = [obj.metadata for obj in (vm, vmi, *pods) if obj is not None]
-    found: dict[str, Event] = {}
-    try:
-        for name in {meta.name for meta in about}:
-            for event in client.list(Event, namespace, field_selector=f"involvedObject.name={name}").items:
-                found[event.metadata.name] = event
-    except Forbidden:
-        unread.append("Events")
-    uids = {meta.uid for meta in about}
-    ours = [event for event in found.values() if event.involved_object.uid in uids]
-    return sorted(ours, key=event_time)
 
 
 def event_time(event: Event) -> str:

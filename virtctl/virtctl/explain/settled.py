@@ -5,7 +5,7 @@ from __future__ import annotations
 from virt_core.apis import names
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 from virtctl.explain.evidence import last_warning, pod_end
 from virtctl.explain.facts import Facts
 from virtctl.explain.timeline import timeline

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from virt_core.apis import handoffs, names
 from virt_core.kube.conditions import get_condition
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 from virtctl.explain.evidence import Trouble, last_warning, plain_cause, pod_trouble, warning_after
 from virtctl.explain.facts import Facts
 from virtctl.explain.timeline import Step, kind_of, timeline, waiting_step

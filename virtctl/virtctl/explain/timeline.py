@@ -11,7 +11,7 @@ from virt_core.apis.handoffs import DOMAIN_DEFINED, HANDOFFS, LAUNCHER_READY, NE
 from virt_core.apis.names import FINAL_PHASES, PHASE_RUNNING
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import Handoff
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 
 _KINDS = {kind.name: kind for kind in HANDOFFS}
 

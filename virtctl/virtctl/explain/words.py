@@ -8,7 +8,7 @@ import msgspec
 
 from virt_core.apis import names
 from virt_core.apis.meta import Condition
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 from virtctl.explain.facts import Facts
 
 

@@ -18,8 +18,9 @@ from virt_core.kube.informer import Informer
 from virt_core.kube.patch import MergePatch
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
-from virt_core.runtime.clock import Clock, SystemClock, rfc3339
+from virt_core.runtime.clock import Clock, SystemClock
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import rfc3339
 from virt_local.controllers.scheduler.fit import Choice, NodeState, choose
 
 log = get_logger("virt-local.scheduler")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virt_core.apis.pods import Container, Pod
-from virt_local.node.images.root import OciMount, Root
+
+if TYPE_CHECKING:
+    from virt_local.node.images.root import OciMount, Root
 
 
 class ContainerConfigError(ValueError):

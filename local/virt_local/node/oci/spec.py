@@ -1,11 +1,10 @@
-"""Renders config.json, the file from which runc makes a container. Pure: context in, dictionary out."""
+"""Renders config.json, the file from which runc makes a container. It looks only at who the image's users are."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virt_core.apis.quantity import parse_bytes, parse_milli
-from virt_local.node.images.root import OciMount
 from virt_local.node.oci.context import BundleContext, Device
 from virt_local.node.oci.env import command_line
 from virt_local.node.oci.security import (
@@ -15,6 +14,9 @@ from virt_local.node.oci.security import (
     is_privileged,
     process_security,
 )
+
+if TYPE_CHECKING:
+    from virt_local.node.images.root import OciMount
 
 SPEC_VERSION = "1.0.2"
 CPU_PERIOD_US = 100_000

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from virt_core.apis.pods import Pod
-from virt_core.runtime.clock import Clock, rfc3339_micro
+from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.procs import ProcessId
+from virt_core.runtime.times import rfc3339_micro
 from virt_local.node.layout import NodeLayout
 from virt_local.node.pods.following import Follower
 from virt_local.node.pods.state import KEPT_RUNS, PodState

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from virt_core.apis.pods import Container, Pod
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 from virt_local.node.pods.view import ContainerView, Views, is_sidecar, view_of
 from virt_local.node.runtime.records import ContainerRecord
 

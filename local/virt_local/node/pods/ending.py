@@ -8,9 +8,9 @@ import time
 from datetime import datetime, timedelta
 
 from virt_core.apis.pods import Pod
-from virt_core.runtime.clock import parse_rfc3339
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.procs import ProcessId
+from virt_core.runtime.times import parse_rfc3339
 from virt_local.node import kernel
 from virt_local.node.layout import NodeLayout, remove_tree
 from virt_local.node.pods.state import PodState

@@ -13,8 +13,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from virt_core.apis.pods import Container, Pod
-from virt_core.runtime.clock import rfc3339_micro
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import rfc3339_micro
 from virt_local.node.cni import NetworkError
 from virt_local.node.images.root import Root
 from virt_local.node.images.service import ImageNotReady

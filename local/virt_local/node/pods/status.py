@@ -20,7 +20,7 @@ from virt_core.apis.pods import (
     PodIP,
     PodStatus,
 )
-from virt_core.runtime.clock import parse_rfc3339, rfc3339
+from virt_core.runtime.times import parse_rfc3339, rfc3339
 from virt_local.node.pods.decide import Plan, backoff_delay, should_restart
 from virt_local.node.pods.view import POD_PHASES_ENDED, ContainerView, Views, is_sidecar, view_of
 from virt_local.node.runtime.records import ContainerRecord

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from virt_core.apis.pods import Pod
 from virt_core.kube.controller import Result
-from virt_core.runtime.clock import parse_rfc3339
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.times import parse_rfc3339
 from virt_local.node.pods import decide
 from virt_local.node.pods import status as pod_status
 from virt_local.node.pods.bundles import BundleMaker, Parts

@@ -1,4 +1,4 @@
-"""What the probes of a container have found so far. Pure counting, apart from the lock around the board."""
+"""What the probes of a container have found so far. It only counts."""
 
 from __future__ import annotations
 

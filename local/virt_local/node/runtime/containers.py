@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from virt_core.apis.base import encode
-from virt_core.runtime.clock import Clock, rfc3339_micro
+from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.procs import ProcessGone, ProcessId
+from virt_core.runtime.times import rfc3339_micro
 from virt_local.node.images.root import drop_overlay
 from virt_local.node.layout import NodeLayout, load, remove_tree, save, write_atomic
 from virt_local.node.runtime import monitor

@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 from aiohttp import web
 
-from virt_core.runtime.clock import parse_rfc3339
 from virt_core.runtime.inotify import IN_MODIFY, Inotify
+from virt_core.runtime.times import parse_rfc3339
 from virt_local.node.server.exec import Handler
 from virt_local.node.server.lookup import Lookup, refuse
 

@@ -12,7 +12,7 @@ from virt_core.apis.config import ConfigMap, Secret
 from virt_core.apis.podparts import DownwardAPIVolumeFile
 from virt_core.apis.pods import Pod
 from virt_core.apis.podvolumes import KeyToPath, ServiceAccountTokenProjection, Volume, VolumeProjection
-from virt_core.runtime.clock import parse_rfc3339
+from virt_core.runtime.times import parse_rfc3339
 from virt_local.node.oci.context import ContainerConfigError
 from virt_local.node.oci.downward import DownwardFacts, pod_field, resource_field
 from virt_local.node.volumes.base import ObjectSource, VolumeError

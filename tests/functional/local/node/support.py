@@ -25,7 +25,8 @@ from virt_core.apis.pods import (
     PodStatus,
 )
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim
-from virt_core.runtime.clock import SystemClock, rfc3339
+from virt_core.runtime.clock import SystemClock
+from virt_core.runtime.times import rfc3339
 from virt_local.node.assemble import NodeSettings, Runtime, assemble
 from virt_local.node.images.store import ImageStore
 from virt_local.node.server.logs import LogOptions, render_line

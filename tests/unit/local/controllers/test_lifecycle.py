@@ -18,7 +18,8 @@ from virt_core.apis.pods import Pod
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
-from virt_core.runtime.clock import FakeClock, rfc3339
+from virt_core.runtime.clock import FakeClock
+from virt_core.runtime.times import rfc3339
 from virt_local.controllers.node_lifecycle import NodeLifecycle, wanted_taints
 from virt_local.controllers.pod_gc import PodCollector
 from virt_local.controllers.volume_claims import PROVISIONER, VolumeClaims, fits, remove_tree

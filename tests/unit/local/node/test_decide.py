@@ -10,7 +10,7 @@ import pytest
 
 from virt_core.apis.base import from_plain
 from virt_core.apis.pods import Pod
-from virt_core.runtime.clock import rfc3339_micro
+from virt_core.runtime.times import rfc3339_micro
 from virt_local.node.pods.decide import Plan, backoff_delay, next_level, plan
 from virt_local.node.pods.view import ContainerView, Views, Waiting
 from virt_local.node.runtime.records import ContainerRecord

@@ -7,7 +7,7 @@ from typing import Any
 
 from virt_core.apis.base import from_plain
 from virt_core.apis.pods import Pod, PodStatus
-from virt_core.runtime.clock import rfc3339_micro
+from virt_core.runtime.times import rfc3339_micro
 from virt_local.node.pods.decide import plan
 from virt_local.node.pods.status import Facts, compute
 from virt_local.node.pods.view import ContainerView, Views, Waiting

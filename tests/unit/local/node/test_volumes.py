@@ -16,7 +16,8 @@ from virt_core.apis.config import ConfigMap, Secret
 from virt_core.apis.pods import Pod
 from virt_core.apis.podvolumes import Volume
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim
-from virt_core.runtime.clock import FakeClock, rfc3339
+from virt_core.runtime.clock import FakeClock
+from virt_core.runtime.times import rfc3339
 from virt_local.node.layout import NodeLayout
 from virt_local.node.oci.downward import DownwardFacts
 from virt_local.node.volumes.atomic import write_files

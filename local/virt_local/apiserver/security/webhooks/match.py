@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from virt_local.apiserver.hooks import AdmissionRequest, Object
 from virt_local.apiserver.selectors import selects
+
+if TYPE_CHECKING:
+    from virt_local.apiserver.hooks import AdmissionRequest, Object
 
 EXEMPT_GROUP = "admissionregistration.k8s.io"
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from pathlib import Path
 
 from virt_core.runtime.clock import Clock
+from virt_handler.decisions.silence import DOUBT_AFTER_S, LOST_AFTER_S, Verdict
 
 PING_EVERY_S = 10.0
 PING_DEADLINE_S = 5.0
-DOUBT_AFTER_S = 30.0
-LOST_AFTER_S = 60.0
 #: So many calls in a row must have failed, however the seconds came together.
 LOST_MISSES = 5
 
@@ -25,12 +23,6 @@ LOST_MISSES = 5
 _SLACK_S = 2.0
 #: Of the seconds of a call: a process that waited longer for a processor had no fair chance.
 _STARVED_SHARE = 0.2
-
-
-class Verdict(Enum):
-    FINE = "fine"
-    DOUBTFUL = "doubtful"
-    LOST = "lost"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,40 @@
+"""How often a launcher may send something."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from virt_core.runtime.clock import Clock
+
+
+class TokenBucket:
+    """`burst` at once, `per_second` in the long run."""
+
+    def __init__(self, clock: Clock, *, burst: int, per_second: float) -> None:
+        self._clock = clock
+        self._burst = float(burst)
+        self._rate = per_second
+        self._tokens = float(burst)
+        self._stamp = clock.monotonic()
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        with self._lock:
+            now = self._clock.monotonic()
+            self._tokens = min(self._burst, self._tokens + (now - self._stamp) * self._rate)
+            self._stamp = now
+            if self._tokens < 1.0:
+                return False
+            self._tokens -= 1.0
+            return True
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Of one launcher. A healthy one sends a handful of messages in its life."""
+
+    domain_burst: int = 40
+    domain_per_second: float = 5.0
+    event_burst: int = 20
+    event_per_second: float = 0.1
