@@ -6,10 +6,10 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from framework.fake_hypervisor import FakeHypervisor
 
 from tests.functional.launcher.sandbox import eventually
 from virt_launcher.errors import LauncherError, NoMachineError, WrongStateError
-from virt_launcher.hypervisor.fake import FakeHypervisor
 from virt_launcher.hypervisor.libvirt_door import LibvirtDoor
 from virt_launcher.hypervisor.libvirt_host import register_event_loop, run_event_loop, wake_event_loop
 from virt_launcher.hypervisor.ports import Change, Hypervisor, State

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from framework.fake_hypervisor import FakeHypervisor
+
 from tests.unit.launcher.cases import UID
 from virt_core.apis.base import from_plain
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.disks.prepare import DiskPreparer
-from virt_launcher.hypervisor.fake import FakeHypervisor
 from virt_launcher.machine.guest_agent import GuestAgent
 from virt_launcher.machine.manager import DomainManager
 from virt_launcher.machine.monitor import Monitor
