@@ -12,6 +12,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -23,12 +24,20 @@ Object = dict[str, Any]
 Hook = Callable[[str, str, dict[str, str], Any], "tuple[int, Any, dict[str, str]] | None"]
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    version: int
+    collection: str
+    type: str
+    obj: Object
+    old: Object | None
+
+
 class FakeKube:
     def __init__(self) -> None:
         self.changed = threading.Condition()
         self.objects: dict[str, Object] = {}
-        #: version, collection path, type, object, the object before
-        self.log: list[tuple[int, str, str, Object, Object | None]] = []
+        self.log: list[Change] = []
         self.version = 100
         self.oldest = 0
         self.requests: list[tuple[str, str, dict[str, str], Any]] = []
@@ -97,44 +106,23 @@ class FakeKube:
 
     def remove(self, path: str) -> Object:
         with self.changed:
-            obj = dict(self.objects.pop(path))
+            old = self.objects.pop(path)
+            obj = dict(old)
             self.version += 1
             obj["metadata"] = {**obj["metadata"], "resourceVersion": str(self.version)}
-            self._record("DELETED", path, obj)
+            self._record("DELETED", path, obj, old)
             return obj
 
-    def _record(self, kind: str, path: str, obj: Object, old: Object | None = None) -> None:
-        self.log.append((self.version, path.rsplit("/", 1)[0], kind, json.loads(json.dumps(obj)), old))
+    def _record(self, kind: str, path: str, obj: Object, old: Object | None) -> None:
+        now, before = json.loads(json.dumps([obj, old]))
+        self.log.append(Change(self.version, path.rsplit("/", 1)[0], kind, now, before))
         self.changed.notify_all()
 
     def select(self, collection: str, query: dict[str, str]) -> list[Object]:
-        return [
-            o for p, o in self.objects.items() if in_collection(p.rsplit("/", 1)[0], collection) and matches(o, query)
-        ]
+        from framework.fake_kube_select import in_collection, matches
 
-
-def in_collection(own: str, asked: str) -> bool:
-    """A namespaced object is also in its kind's collection over all namespaces."""
-    if own == asked:
-        return True
-    head, separator, tail = own.partition("/namespaces/")
-    return bool(separator) and "/" in tail and f"{head}/{tail.split('/', 1)[1]}" == asked
-
-
-def matches(obj: Object, query: dict[str, str]) -> bool:
-    labels = obj["metadata"].get("labels", {})
-    for term in filter(None, query.get("labelSelector", "").split(",")):
-        key, _, value = term.partition("=")
-        if labels.get(key) != value:
-            return False
-    for term in filter(None, query.get("fieldSelector", "").split(",")):
-        key, _, value = term.partition("=")
-        found: Any = obj
-        for part in key.split("."):
-            found = (found or {}).get(part)
-        if str(found or "") != value:
-            return False
-    return True
+        found = sorted(p for p in self.objects if in_collection(p.rsplit("/", 1)[0], collection))
+        return [self.objects[p] for p in found if matches(self.objects[p], query)]
 
 
 class _Server(ThreadingHTTPServer):

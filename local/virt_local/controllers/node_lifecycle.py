@@ -57,7 +57,7 @@ class NodeLifecycle:
             return None
         silent_in = self._last_sign(node) + GRACE - self._clock.now()
         if silent_in <= timedelta():
-            self._mark_unknown(node)
+            node = self._mark_unknown(node)
         self._taint(node, silent=silent_in <= timedelta())
         return Result(requeue_after_s=max(silent_in.total_seconds(), 5.0))
 
@@ -67,10 +67,11 @@ class NodeLifecycle:
         renewed = lease.spec.renew_time if lease else None
         return max(_parse(renewed), self._started) if renewed else self._started
 
-    def _mark_unknown(self, node: Node) -> None:
+    def _mark_unknown(self, node: Node) -> Node:
+        """The node as it is then: the next patch is made for that version."""
         ready = next((each for each in node.status.conditions if each.type == "Ready"), None)
         if ready is not None and ready.status == "Unknown":
-            return
+            return node
         now = rfc3339(self._clock.now())
         unknown = NodeCondition(
             type="Ready",
@@ -81,8 +82,9 @@ class NodeLifecycle:
             last_transition_time=now,
         )
         conditions = [each for each in node.status.conditions if each.type != "Ready"]
-        self._patch(node, {"status": {"conditions": [*conditions, unknown]}}, "status")
+        marked = self._patch(node, {"status": {"conditions": [*conditions, unknown]}}, "status")
         self._recorder.event(node, "Normal", "NodeNotReady", f"Node {node.metadata.name} stopped renewing its Lease")
+        return marked
 
     def _taint(self, node: Node, *, silent: bool) -> None:
         wanted = wanted_taints(node, silent=silent)
@@ -94,12 +96,12 @@ class NodeLifecycle:
         ours = [Taint(key=key, effect=effect, time_added=now) for key, effect in wanted]
         self._patch(node, {"spec": {"taints": [*kept, *ours]}}, "")
 
-    def _patch(self, node: Node, document: dict[str, object], subresource: str) -> None:
+    def _patch(self, node: Node, document: dict[str, object], subresource: str) -> Node:
         patch = MergePatch({"metadata": {"resourceVersion": node.metadata.resource_version}, **document})
         try:
-            self._client.patch(Node, node.metadata.name, "", patch, subresource=subresource)
+            return self._client.patch(Node, node.metadata.name, "", patch, subresource=subresource)
         except NotFound:
-            return
+            return node
 
     def _enqueue(self, node: Node) -> None:
         self.queue.add(node.metadata.name)

@@ -54,7 +54,8 @@ def test_second_create_raises_already_exists_not_conflict(kube: FakeKube) -> Non
 def test_replace_of_an_old_version_conflicts(kube: FakeKube) -> None:
     client = kube.client()
     pod = client.create(make_pod("a"))
-    client.replace(pod)
+    assert client.replace(pod).metadata.resource_version == pod.metadata.resource_version, "nothing changed"
+    client.patch(Pod, "a", "default", MergePatch({"metadata": {"labels": {"x": "y"}}}))
     with pytest.raises(errors.Conflict):
         client.replace(pod)
 

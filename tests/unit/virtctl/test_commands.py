@@ -49,7 +49,7 @@ def test_pause_vm_looks_for_the_vm_first(kube: FakeKube, run: Run) -> None:
     answer_put(kube)
     missing = run("pause", "vm", "guest")
     assert missing.exit_code == 1
-    assert "guest not found" in missing.output
+    assert 'virtualmachines.kubevirt.io "guest" not found' in missing.output
     kube.put(f"{VMS}/guest", {})
     assert run("pause", "virtualmachines", "guest").exit_code == 0
 

@@ -76,7 +76,7 @@ def test_a_replica_set(kube: FakeKube, run: Run) -> None:
     [
         (["vm", "vm1"], "Missing option '--name'"),
         (["vm", "vm1", "--name=x"], "declares no ports: give --port"),
-        (["vm", "none", "--name=x"], "none not found"),
+        (["vm", "none", "--name=x"], 'virtualmachines.kubevirt.io "none" not found'),
         (["pod", "x", "--name=x"], "use vmi or vm or vmirs"),
         (["vm", "vm1", "--name=x", "--port=0"], "--port"),
         (["vm", "vm1", "--name=x", "--port=1", "--type=ExternalName"], "--type"),
