@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from virt_core.apis import names
 from virt_core.apis.support.feature import GATED, NOT_YET, WORKS, Feature, row
 
 _cpu = partial(row, "processor and memory")
@@ -55,7 +56,7 @@ FIRMWARE: tuple[Feature, ...] = (
     _firmware(WORKS, "the machine type", "q35", fields="domain.machine"),
     _firmware(NOT_YET, "an ACPI table of your own", fields="domain.firmware.acpi"),
     _firmware(NOT_YET, "Ignition", "use cloudInitNoCloud or cloudInitConfigDrive",
-              annotations="kubevirt.io/ignitiondata", gates="ExperimentalIgnitionSupport"),
+              annotations=names.ANNOTATION_IGNITION, gates="ExperimentalIgnitionSupport"),
 )  # fmt: skip
 
 DEVICES: tuple[Feature, ...] = (
@@ -111,7 +112,7 @@ LIFE: tuple[Feature, ...] = (
           fields="readinessProbe", in_launcher=False),
     _life(NOT_YET, "a liveness probe of the guest", "a watchdog device can reset a guest that hangs",
           fields="livenessProbe", in_launcher=False),
-    _life(NOT_YET, "a hook sidecar", annotations="hooks.kubevirt.io/hookSidecars", gates="Sidecar Plugins"),
+    _life(NOT_YET, "a hook sidecar", annotations=names.ANNOTATION_HOOK_SIDECARS, gates="Sidecar Plugins"),
     _life(NOT_YET, "a launcher that runs as root", "it runs as uid 107", gates="Root"),
     _life(WORKS, "a launcher without root", "its Pod fits a namespace that enforces `restricted`", gates="NonRoot PSA"),
     _life(WORKS, "the choice of a node", fields="nodeSelector affinity tolerations topologySpreadConstraints"
