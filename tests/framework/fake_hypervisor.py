@@ -212,7 +212,7 @@ class FakeHypervisor:
         with self._called(f"{command} {xml}"):
             self._alive()
             assert self._domain is not None
-            element = ET.fromstring(xml)  # noqa: S314 - our own text
+            element = ET.fromstring(xml)
             slot = next(slot for slot in slots_of(Devices) if slot.place.leaf == element.tag)
             device: Any = from_element(element, slot.kind)
             if (alias := getattr(device, "alias", None) or "") in self.device_errors:

@@ -9,7 +9,7 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
 from virt_core.kube.vmistatus import with_condition, without_condition
 from virt_handler.decisions.domains import is_alive
-from virt_handler.decisions.pulse import DOUBT_AFTER_S, LOST_AFTER_S, Verdict
+from virt_handler.decisions.silence import DOUBT_AFTER_S, LOST_AFTER_S, Verdict
 from virt_handler.decisions.vocabulary import Action, Launcher, Step, Task, View
 from virt_handler.decisions.wanted import digest
 from virt_protos.launcher.v1 import launcher_pb2 as pb
