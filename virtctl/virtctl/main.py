@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -67,5 +68,10 @@ def program_name() -> str:
     return "kubectl virt" if os.path.basename(sys.argv[0]).startswith("kubectl") else "virtctl"
 
 
+#: Imports make many objects and no garbage: Python's own threshold (700) would search them dozens of times.
+_COLLECT_AFTER = 20_000
+
+
 def main() -> None:
+    gc.set_threshold(_COLLECT_AFTER)
     cli.main(prog_name=program_name(), complete_var="_VIRTCTL_COMPLETE")

@@ -191,7 +191,7 @@ def test_help_imports_nothing_heavy() -> None:
     """`virtctl --help` must be instant: no client, no TLS, no websocket, no kubernetes."""
     code = (
         "import sys; from virtctl.main import cli; cli(['--help'], standalone_mode=False);"
-        "heavy = ('urllib3', 'websocket', 'msgspec', 'yaml', 'kubernetes', 'structlog', 'ssl', 'asyncio');"
+        "heavy = ('urllib3', 'wsproto', 'h11', 'msgspec', 'yaml', 'kubernetes', 'structlog', 'ssl', 'asyncio');"
         "print('HEAVY', [m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30)

@@ -1,49 +1,33 @@
-"""The websocket to a guest: raw bytes both ways, over the same connection settings as every other call.
+"""The websocket to a guest: raw bytes both ways.
 
-The handshake is the websocket-client package's. After it the socket is ours and never blocks, so that a slow reader on
-one side holds up nothing but its own direction.
+wsproto speaks the protocol, from the handshake to the last frame. The socket is ours and never blocks, so that a slow
+reader on one side holds up nothing but its own direction.
 """
 
 from __future__ import annotations
 
 import select
-import socket
 import ssl
 import time
 from collections import deque
-from typing import Any
 
-import websocket
+from wsproto.connection import ConnectionState
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping
+from wsproto.frame_protocol import CloseReason
 
-from virt_core.apis.names import SUBPROTOCOL_PLAIN
 from virt_core.kube.connect import Connection
-from virt_core.kube.errors import Unreachable, error_from
-from virtctl.session import sentence
-from virtctl.stream.frames import Message, Opcode, Parser, ProtocolError, encode
+from virtctl.stream.handshake import HandshakeRefused, open_websocket
 
-_HANDSHAKE_S = 30.0
-#: A server that vanished is noticed after a minute, also on a quiet stream.
-_SOCKET_OPTIONS = (
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-)
-_NORMAL_CLOSURE = 1000
+__all__ = ["HandshakeRefused", "Stream"]
+
+#: Nobody sends us more at once; a longer message is a broken or hostile server.
+LIMIT = 16 * 1024 * 1024
 _SEND_S = 10.0
 _READ_SIZE = 65536
 #: TLS wants a refused write repeated with the same bytes, so writes are cut before they are tried.
 _WRITE_SIZE = 16384
-
-
-class HandshakeRefused(Exception):
-    """The server answered with an HTTP status instead of a websocket."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
+#: In order: with the code for it, or with no code at all.
+_IN_ORDER = (CloseReason.NORMAL_CLOSURE, CloseReason.NO_STATUS_RCVD)
 
 
 class Stream:
@@ -51,10 +35,11 @@ class Stream:
 
     def __init__(self, connection: Connection, path: str) -> None:
         self.reason = ""
-        self._socket: socket.socket = _open(connection, path)
+        self._socket, self._protocol = open_websocket(connection, path)
         self._socket.setblocking(False)
-        self._parser = Parser()
-        self._received: deque[Message] = deque()
+        #: What came with the answer to the handshake is there already.
+        self._received: deque[Event] = deque(self._protocol.events())
+        self._parts = bytearray()
         self._outgoing: deque[bytes] = deque()
         self.unsent = 0
 
@@ -68,7 +53,7 @@ class Stream:
 
     def push(self, data: bytes) -> None:
         """Puts one message into the queue and sends what goes out at once."""
-        self._queue(Opcode.BINARY, data)
+        self._queue(BytesMessage(data))
         self.flush()
 
     def send(self, data: bytes) -> None:
@@ -99,21 +84,22 @@ class Stream:
         if not self._received:
             self._read()
         while self._received:
-            message = self._received.popleft()
-            if message.opcode is Opcode.BINARY:
-                return message.data
-            if message.opcode is Opcode.PING:
-                self._queue(Opcode.PONG, message.data)
+            event = self._received.popleft()
+            if isinstance(event, BytesMessage) and self._whole(event):
+                message, self._parts = bytes(self._parts), bytearray()
+                return message
+            if isinstance(event, Ping):
+                self._queue(event.response())
                 self.flush()
-            elif message.opcode is Opcode.CLOSE:
-                self._closed(message.data)
+            elif isinstance(event, CloseConnection):
+                self._closed(event)
                 return None
         return b""
 
     def close(self) -> None:
         """Says goodbye and does not wait for an answer."""
         try:
-            self._queue(Opcode.CLOSE, _NORMAL_CLOSURE.to_bytes(2, "big"))
+            self._queue(CloseConnection(CloseReason.NORMAL_CLOSURE))
             self.flush()
         except ConnectionError:
             pass  # It is gone already, which is what we want.
@@ -128,53 +114,33 @@ class Stream:
             raise self._broken(error) from error
         if not data:
             raise self._broken(ConnectionError("the server ended the connection"))
-        try:
-            self._received.extend(self._parser.feed(data))
-        except ProtocolError as error:
-            raise self._broken(error) from error
+        self._protocol.receive_data(data)
+        self._received.extend(self._protocol.events())
 
-    def _queue(self, opcode: Opcode, data: bytes) -> None:
-        frame = encode(opcode, data)
-        self._outgoing.extend(frame[at : at + _WRITE_SIZE] for at in range(0, len(frame), _WRITE_SIZE))
-        self.unsent += len(frame)
+    def _whole(self, event: BytesMessage) -> bool:
+        """Long messages come in parts. Bounded: more than LIMIT is an error."""
+        self._parts += event.data
+        if len(self._parts) > LIMIT:
+            raise self._broken(ConnectionError(f"a message of more than {LIMIT} bytes is too long"))
+        return event.message_finished and event.frame_finished
+
+    def _queue(self, event: Event) -> None:
+        """After either side's goodbye nothing is sent but the answer to the other side's."""
+        state = self._protocol.state
+        answering = state is ConnectionState.REMOTE_CLOSING and isinstance(event, CloseConnection)
+        if state is not ConnectionState.OPEN and not answering:
+            return
+        data = self._protocol.send(event)
+        self._outgoing.extend(data[at : at + _WRITE_SIZE] for at in range(0, len(data), _WRITE_SIZE))
+        self.unsent += len(data)
 
     def _broken(self, error: Exception) -> ConnectionError:
         self.reason = str(error)
         return ConnectionError(self.reason)
 
-    def _closed(self, data: bytes) -> None:
-        code = int.from_bytes(data[:2], "big") if len(data) >= 2 else _NORMAL_CLOSURE
-        self.reason = data[2:].decode(errors="replace")
-        if code != _NORMAL_CLOSURE:
-            raise ConnectionError(self.reason or f"websocket close code {code}")
-
-
-def _open(connection: Connection, path: str) -> Any:
-    """The websocket-client package has no types."""
-    scheme, _, rest = connection.server.partition("://")
-    url = f"{'wss' if scheme == 'https' else 'ws'}://{rest}{path}"
-    options: dict[str, Any] = {}
-    if scheme == "https":
-        options["sslopt"] = {"context": connection.ssl_context(), "server_hostname": connection.tls_server_name or None}
-    try:
-        opened = websocket.create_connection(
-            url,
-            timeout=_HANDSHAKE_S,
-            header=[f"{name}: {value}" for name, value in connection.headers().items()],
-            subprotocols=[SUBPROTOCOL_PLAIN],
-            sockopt=_SOCKET_OPTIONS,
-            suppress_origin=True,
-            http_no_proxy=["*"],
-            **options,
-        )
-    except websocket.WebSocketBadStatusException as error:
-        raise _refusal(error) from error
-    except (websocket.WebSocketException, OSError) as error:
-        raise Unreachable(f"no answer from the API server {connection.server}: {error}") from error
-    return opened.sock
-
-
-def _refusal(error: Any) -> HandshakeRefused:
-    body = error.resp_body or b""
-    parsed = error_from(error.status_code, body if isinstance(body, bytes) else str(body).encode())
-    return HandshakeRefused(error.status_code, sentence(parsed))
+    def _closed(self, event: CloseConnection) -> None:
+        """Also what wsproto makes of frames that no server may send: it says goodbye with what is wrong."""
+        self.reason = event.reason or ""
+        self._queue(event.response())
+        if event.code not in _IN_ORDER:
+            raise ConnectionError(self.reason or f"websocket close code {event.code}")
