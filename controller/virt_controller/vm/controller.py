@@ -11,7 +11,7 @@ from virt_controller.vm import backoff, facts, liveupdate, specpatch, strategy
 from virt_controller.vm.actions import Actions
 from virt_controller.vm.clonesource import CloneRefusedError
 from virt_controller.vm.expand import Expander, ExpansionError, create_reason
-from virt_controller.vm.printable import View
+from virt_controller.vm.printable import View, Volumes
 from virt_controller.vm.reconciliation import Reconciliation
 from virt_controller.vm.setup import template_marks
 from virt_controller.vm.status import Trouble, updated
@@ -156,6 +156,7 @@ class VMController:
         try:
             state.volumes = self._volumes.look(state.vm, starting)
         except (ApiError, NoDataVolumesError, CloneRefusedError) as error:
+            state.volumes = Volumes(failed=True)
             self._trouble(state, names.REASON_FAILED_CREATE, error)
 
     def _start(self, state: Reconciliation, plan: strategy.Plan) -> None:

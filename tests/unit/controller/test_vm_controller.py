@@ -352,4 +352,5 @@ def test_data_volumes_without_their_add_on_are_a_failure(rig: Rig) -> None:
     rig.kube.on_request = no_cdi
     rig.kube.put(VM, plain)
     eventually(lambda: "no DataVolumes" in json.dumps(rig.status().get("conditions", [])))
+    assert rig.status()["printableStatus"] == "DataVolumeError", "it did not stop: it cannot start"
     assert not rig.has(VMI)
