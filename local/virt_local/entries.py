@@ -12,6 +12,7 @@ _FILE = click.Path(path_type=Path)
 
 @click.command(hidden=True)
 @click.option("--data-dir", type=_FILE, required=True)
+@click.option("--instance", default="vp")
 @click.option("--listen", multiple=True, required=True)
 @click.option("--tls-cert", required=True)
 @click.option("--tls-key", required=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -117,10 +118,32 @@ def test_a_start_that_fails_is_tried_again_more_and_more_slowly(space: Space) ->
     status = machine.printable("CrashLoopBackOff")
     assert status["startFailure"]["consecutiveFailCount"] >= 1
     assert status["startFailure"]["retryAfterTimestamp"]
+    eventually(lambda: "/boot/nothing" in explained(space, "broken")["sentence"], within_s=30)
+    assert "/boot/nothing" in type_next(space, "broken"), "the command that explain proposes shows the cause"
     eventually(lambda: machine.status()["startFailure"]["consecutiveFailCount"] >= 2, within_s=60)
     machine.strategy("Halted")
     machine.printable("Stopped")
     assert "startFailure" not in machine.status()
+
+
+def test_explain_tells_how_to_start_a_stopped_vm(space: Space) -> None:
+    machine = make(space, "rests", "Manual")
+    machine.printable("Stopped")
+    type_next(space, "rests")
+    machine.printable("Running")
+
+
+def explained(space: Space, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(space.virtctl("explain", "vm", name, "-o", "json"))["standing"]
+    return found
+
+
+def type_next(space: Space, name: str) -> str:
+    """Does what explain says, as a person would: word for word, in a shell."""
+    command = explained(space, name)["next"]
+    done = space.engine.run("sh", "-c", command)
+    assert done.returncode == 0, f"{command}: {done.stderr}"
+    return done.stdout
 
 
 def test_a_change_that_needs_a_restart_says_so(space: Space) -> None:

@@ -22,9 +22,10 @@ _OTHER_PATHS = ("/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", 
 _HEALTH = ("healthz", "livez", "readyz")
 
 
-def version_info() -> Object:
-    """The Kubernetes version whose documented behaviour this server follows."""
+def version_info(instance: str = "") -> Object:
+    """The Kubernetes version whose documented behaviour this server follows, and whose it is, for `virtctl explain`."""
     major, minor = _KUBERNETES
+    ours = f"virtpod-{__version__}" + (f".instance-{instance}" if instance else "")
     return {
         "major": major,
         "minor": minor,
@@ -32,7 +33,7 @@ def version_info() -> Object:
         "emulationMinor": minor,
         "minCompatibilityMajor": major,
         "minCompatibilityMinor": str(int(minor) - 1),
-        "gitVersion": f"v{major}.{minor}.0+virtpod-{__version__}",
+        "gitVersion": f"v{major}.{minor}.0+{ours}",
         "gitCommit": "",
         "gitTreeState": "clean",
         "buildDate": "1970-01-01T00:00:00Z",
@@ -57,7 +58,7 @@ class Documents:
         if head == "openapi":
             return await self._openapi_answer(request, parts[1:])
         if parts == ["version"]:
-            return _json(version_info())
+            return _json(version_info(self._server.instance))
         if parts == ["metrics"]:
             return self._metrics()
         if not parts:

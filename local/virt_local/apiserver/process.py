@@ -32,6 +32,7 @@ class Options:
     """What the command line says. Paths that only security reads are passed through to it."""
 
     data_dir: Path
+    instance: str = ""
     listen: list[str] = field(default_factory=lambda: ["127.0.0.1:7443"])
     tls_cert: str = ""
     tls_key: str = ""
@@ -73,7 +74,8 @@ async def run_until(
 ) -> None:
     """Serves until `stop` is set. `ready` is told the addresses that are listened on."""
     options.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    server = Server.open(options.data_dir / "state.db", root_ca=_read(options.root_ca or options.client_ca))
+    root_ca = _read(options.root_ca or options.client_ca)
+    server = Server.open(options.data_dir / "state.db", root_ca=root_ca, instance=options.instance)
     hooks = _build_hooks(server, options)
     server.hooks = hooks
     await server.start()

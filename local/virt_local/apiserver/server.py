@@ -28,8 +28,9 @@ Object = dict[str, Any]
 class Server:
     """`open` reads the state, `start` makes it live. Use it from one event loop only."""
 
-    def __init__(self, store: Store, *, hooks: Hooks | None = None, root_ca: str = "") -> None:
+    def __init__(self, store: Store, *, hooks: Hooks | None = None, root_ca: str = "", instance: str = "") -> None:
         self.store = store
+        self.instance = instance
         self.hooks = hooks or Hooks()
         self.root_ca = root_ca
         self.catalog = Catalog()
@@ -38,8 +39,8 @@ class Server:
         self.crds = CrdKeeper(self)
 
     @classmethod
-    def open(cls, path: Path, *, hooks: Hooks | None = None, root_ca: str = "") -> Server:
-        return cls(Store(path, field_paths=field_paths()), hooks=hooks, root_ca=root_ca)
+    def open(cls, path: Path, *, root_ca: str = "", instance: str = "") -> Server:
+        return cls(Store(path, field_paths=field_paths()), root_ca=root_ca, instance=instance)
 
     async def start(self) -> None:
         await self.store.start()

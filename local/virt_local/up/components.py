@@ -29,6 +29,7 @@ def script(name: str) -> str:
 def apiserver(instance: Instance, material: Material) -> Component:
     flags = {
         "data-dir": instance.data_dir / "apiserver",
+        "instance": instance.name,
         "tls-cert": material.api_cert,
         "tls-key": material.api_key,
         "client-ca": material.cluster_ca.path,

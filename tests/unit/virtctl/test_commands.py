@@ -170,6 +170,26 @@ def test_explain_a_vm_without_instance(kube: FakeKube, run: Run) -> None:
     assert "runStrategy is Halted" in result.output
 
 
+def test_explain_a_vm_whose_instance_failed_and_is_gone(kube: FakeKube, run: Run) -> None:
+    """Its Events outlive it; those of yet earlier ones are an old story."""
+    failure = {"consecutiveFailCount": 2, "lastFailedVMIUID": "u9"}
+    kube.put(f"{VMS}/guest", {"spec": {"runStrategy": "Always"}, "status": {"startFailure": failure}})
+    for name, uid, message in (("e1", "u9", "no kernel in the image"), ("e2", "u8", "an old story")):
+        about = {"kind": "VirtualMachineInstance", "name": "guest", "uid": uid}
+        note = {"involvedObject": about, "type": "Warning", "reason": "SyncFailed", "message": message}
+        kube.put(f"/api/v1/namespaces/default/events/{name}", note)
+    output = run("explain", "vm", "guest").output
+    assert "It failed to start 2 times in a row, and the next try is due: SyncFailed: no kernel in the image." in output
+    assert "an old story" not in output
+
+
+def test_explain_knows_virt_local_by_its_version(kube: FakeKube, run: Run) -> None:
+    put(kube, vmi("Pending", upto("accepted")))
+    version = {"gitVersion": "v1.36.0+virtpod-0.1.0.dev1.instance-lab"}
+    kube.on_request = lambda _method, path, *_: (200, version, {}) if path.startswith("/version") else None
+    assert run("explain", "vmi", "guest").output.endswith("Next: virt-local logs virt-controller --instance lab\n")
+
+
 def test_explain_wait_follows_until_it_runs(kube: FakeKube, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     put(kube, vmi("Pending", upto("accepted")))
     rest = [vmi("Scheduling", upto("pod-created")), vmi("Running", ALL, nodeName="node1")]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from framework.machines import ALL, condition, event, facts, pod, upto, vm, vmi
 
+from virt_core.apis.vm import VirtualMachineStartFailure, VirtualMachineStateChangeRequest
 from virtctl.explain.standing import standing
 from virtctl.explain.words import Standing, duration
 
@@ -89,7 +90,16 @@ def test_pending_in_time_and_over_it() -> None:
     says(standing(facts(machine, now=2)), "waiting 2.00 s for virt-controller to create the launcher Pod (limit 10 s)")
     late = standing(facts(machine, now=40))
     says(late, "which is 30 s over its limit of 10 s")
-    assert "virt-local logs virt-controller" in late.next
+    assert late.next == "kubectl logs -n virtpod -l kubevirt.io=virt-controller --prefix --tail=100"
+    here = standing(facts(machine, now=40, local_instance="vp"))
+    assert here.next == "virt-local logs virt-controller --instance vp"
+
+
+def test_the_log_of_the_handler_is_that_of_the_machines_node() -> None:
+    """On two nodes there are two: which one to look at is known."""
+    machine = vmi("Scheduled", upto("handed-over"), nodeName="node2")
+    found = standing(facts(machine, now=45.65, pods=[pod("Running", node="node2")], local_instance="lab"))
+    assert found.next == "virt-local logs virt-handler@node2 --instance lab"
 
 
 def test_scheduling_unschedulable() -> None:
@@ -187,9 +197,11 @@ def test_a_phase_of_a_newer_server() -> None:
 
 
 def test_vm_that_is_stopped_failing_or_about_to_start() -> None:
-    stopped = standing(facts(None, vm=vm(runStrategy="Halted")))
-    says(stopped, "runStrategy is Halted")
-    assert "kubectl patch vm guest -n default" in stopped.next
+    for strategy in ("Halted", "Manual"):
+        stopped = standing(facts(None, vm=vm(runStrategy=strategy)))
+        says(stopped, f"It is stopped: its runStrategy is {strategy}.")
+        assert stopped.next == "virtctl start guest -n default"
+        assert stopped.final
     says(standing(facts(None, vm=vm(running=False))), "runStrategy is Halted")
     says(standing(facts(None, vm=vm(runStrategy="Always"))), "virt-controller should make one")
     failing = vm(runStrategy="Always")
@@ -199,6 +211,37 @@ def test_vm_that_is_stopped_failing_or_about_to_start() -> None:
     found = standing(facts(None, vm=failing))
     says(found, "quota")
     assert found.failed
+
+
+def test_a_vm_that_was_asked_to_start_is_about_to() -> None:
+    asked = vm(runStrategy="Manual")
+    asked.status.state_change_requests = [VirtualMachineStateChangeRequest(action="Start")]
+    says(standing(facts(None, vm=asked)), "virt-controller should make one")
+
+
+def test_a_vm_whose_guest_ended_by_itself_rests() -> None:
+    """RerunOnFailure starts a VM that is new, and one that failed."""
+    says(standing(facts(None, vm=vm(runStrategy="RerunOnFailure"))), "virt-controller should make one")
+    ended = vm(runStrategy="RerunOnFailure")
+    ended.status.run_strategy = "RerunOnFailure"
+    found = standing(facts(None, vm=ended))
+    says(found, "stopped: its guest ended by itself", "only after a failure")
+    assert found.next == "virtctl start guest -n default"
+
+
+def test_a_vm_whose_starts_fail_says_why_and_when_it_is_tried_again() -> None:
+    """CrashLoopBackOff: the VMI is gone, but its last Event has the cause."""
+    failing = vm(runStrategy="Always")
+    failing.status.start_failure = VirtualMachineStartFailure(
+        consecutive_fail_count=3, last_failed_vmi_uid="u9", retry_after_timestamp="2026-01-01T12:01:30Z"
+    )
+    note = event("VirtualMachineInstance", "SyncFailed", "no such kernel /boot/x.")
+    found = standing(facts(None, now=5, vm=failing, events=[note]))
+    says(found, "failed to start 3 times in a row", "due in 85 s", "SyncFailed: no such kernel /boot/x.")
+    assert found.failed
+    assert not found.final, "it is tried again by itself"
+    assert found.next == "kubectl get events -n default --field-selector involvedObject.name=guest"
+    says(standing(facts(None, now=95, vm=failing)), "the next try is due: its Events do not say why")
 
 
 def test_the_pod_that_has_the_guest_counts_however_old_it_is() -> None:

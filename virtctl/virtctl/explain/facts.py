@@ -22,6 +22,8 @@ class Facts:
     pods: list[Pod] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     unread: tuple[str, ...] = ()
+    #: The instance of virt-local that all this runs on; None on Kubernetes.
+    local_instance: str | None = None
 
     @property
     def phase(self) -> str:
@@ -31,6 +33,11 @@ class Facts:
     def pod(self) -> Pod | None:
         """The Pod that has the guest, or is to have it."""
         return active_pod(self.vmi, self.pods) if self.vmi is not None else None
+
+    @property
+    def node(self) -> str:
+        """Where the machine is, or will be as soon as it was handed over."""
+        return (self.vmi.status.node_name if self.vmi else "") or (self.pod.spec.node_name if self.pod else "")
 
 
 def event_time(event: Event) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from virt_core.apis import names
+from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
 from virt_core.runtime.times import parse_rfc3339
@@ -19,15 +20,42 @@ def without_vmi(facts: Facts) -> Standing | None:
     failure = get_condition(vm.status.conditions, "Failure")
     if failure is not None and failure.status == names.TRUE:
         return Standing(f"It has no running instance: {text_of(failure)}.", describe(facts), final=True, failed=True)
-    strategy = vm.spec.run_strategy or ("Always" if vm.spec.running else "Halted")
-    start = (
-        f'kubectl patch vm {facts.name} -n {facts.namespace} --type merge -p \'{{"spec":{{"runStrategy":"Always"}}}}\''
-    )
-    if strategy in ("Halted", "Manual"):
-        return Standing(f"It is stopped, since its runStrategy is {strategy}.", start, final=True)
+    if vm.status.start_failure is not None and vm.status.start_failure.consecutive_fail_count:
+        return _starts_fail(facts, vm.status.start_failure)
+    strategy = vm.spec.run_strategy or (names.STRATEGY_ALWAYS if vm.spec.running else names.STRATEGY_HALTED)
+    if rests := _rests(vm, strategy):
+        return Standing(f"It is stopped: {rests}.", f"virtctl start {facts.name} -n {facts.namespace}", final=True)
     return Standing(
         f"It has no instance yet, and its runStrategy is {strategy}: virt-controller should make one.",
-        logs("virt-controller"),
+        logs(facts, "virt-controller"),
+    )
+
+
+def _rests(vm: VirtualMachine, strategy: str) -> str:
+    """Why nobody will start it; empty when somebody should."""
+    if any(request.action == names.ACTION_START for request in vm.status.state_change_requests):
+        return ""
+    if strategy == names.STRATEGY_RERUN_ON_FAILURE and vm.status.run_strategy == strategy:
+        return f"its guest ended by itself, and with runStrategy {strategy} it is started again only after a failure"
+    if strategy in (names.STRATEGY_HALTED, names.STRATEGY_MANUAL):
+        return f"its runStrategy is {strategy}"
+    return ""
+
+
+def _starts_fail(facts: Facts, failure: VirtualMachineStartFailure) -> Standing:
+    """CrashLoopBackOff: the VMI that failed is gone, its Events are not."""
+    count = failure.consecutive_fail_count
+    often = "once" if count == 1 else f"{count} times in a row"
+    left = 0.0
+    if failure.retry_after_timestamp:
+        left = (parse_rfc3339(failure.retry_after_timestamp) - facts.now).total_seconds()
+    again = f"the next try is due in {duration(left)}" if left > 0 else "the next try is due"
+    warning = last_warning(facts)
+    why = f"{warning.reason}: {warning.message}" if warning is not None else "its Events do not say why"
+    return Standing(
+        f"It failed to start {often}, and {again}: {why.rstrip('.')}.",
+        f"kubectl get events -n {facts.namespace} --field-selector involvedObject.name={facts.name}",
+        failed=True,
     )
 
 
@@ -62,7 +90,7 @@ def failed(facts: Facts) -> Standing | None:
 
 def _after_failure(facts: Facts, reason: str) -> str:
     if reason == names.FAILED_INVALID_SPEC:
-        return f"kubectl delete vmi {facts.name} -n {facts.namespace}   (then apply the corrected manifest)"
+        return f"kubectl delete vmi {facts.name} -n {facts.namespace}  # then apply the corrected manifest"
     return f"kubectl logs {facts.pod.metadata.name} -n {facts.namespace}" if facts.pod else describe(facts)
 
 

@@ -56,7 +56,7 @@ def scheduling_without_pod(facts: Facts) -> Standing | None:
         return None
     return Standing(
         f"It is {facts.phase}, but its Pod has disappeared: virt-controller should notice and fail it.",
-        logs("virt-controller"),
+        logs(facts, "virt-controller"),
     )
 
 
@@ -73,7 +73,7 @@ def at_the_node(facts: Facts) -> Standing | None:
         trouble = f"{warning.reason}: {warning.message}"
     if trouble:
         return Standing(
-            f"It is Scheduled on {node}, and virt-handler reports: {trouble.rstrip('.')}.", logs("virt-handler")
+            f"It is Scheduled on {node}, and virt-handler reports: {trouble.rstrip('.')}.", logs(facts, "virt-handler")
         )
     return waiting(facts)
 
@@ -114,7 +114,7 @@ _COMPONENT = {
 
 def _look_at(facts: Facts, step: Step) -> str:
     if step.name in _COMPONENT:
-        return logs(_COMPONENT[step.name])
+        return logs(facts, _COMPONENT[step.name])
     if step.name == handoffs.POD_STARTED.name:
         return pod_command(facts, "describe")
-    return f"kubectl logs {facts.pod.metadata.name} -n {facts.namespace}" if facts.pod else logs("virt-handler")
+    return f"kubectl logs {facts.pod.metadata.name} -n {facts.namespace}" if facts.pod else logs(facts, "virt-handler")

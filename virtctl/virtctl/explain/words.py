@@ -39,8 +39,12 @@ def pod_command(facts: Facts, verb: str) -> str:
     return f"kubectl {verb} pod {facts.pod.metadata.name if facts.pod else ''} -n {facts.namespace}"
 
 
-def logs(component: str) -> str:
-    return f"virt-local logs {component}   (or: kubectl logs -n {names.INSTALL_NAMESPACE} -l app={component})"
+def logs(facts: Facts, component: str) -> str:
+    """Of virt-handler that of the machine's node: each node has one."""
+    if facts.local_instance is None:
+        return f"kubectl logs -n {names.INSTALL_NAMESPACE} -l {names.LABEL_APP}={component} --prefix --tail=100"
+    which = f"{component}@{facts.node}" if component == "virt-handler" and facts.node else component
+    return f"virt-local logs {which} --instance {facts.local_instance}"
 
 
 def text_of(condition: Condition | None) -> str:
