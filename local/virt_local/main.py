@@ -12,7 +12,7 @@ import click
 from virt_core import __version__
 from virt_local.entries import COMMANDS
 from virt_local.images import image
-from virt_local.places import existing_instance, place
+from virt_local.places import existing_instance, place, place_of
 
 if TYPE_CHECKING:
     from virt_local.up.errors import UpError
@@ -78,7 +78,7 @@ def up(
     from virt_local.up.progress import Progress
     from virt_local.up.supervise import Up
 
-    chosen = make_instance(instance or "vp", data_dir, port, nodes, network_cidr)
+    chosen = make_instance(instance or "vp", place_of(instance, data_dir), port, nodes, network_cidr)
     _need_root()
     product = not no_components
 

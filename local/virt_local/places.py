@@ -17,7 +17,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 def place(function: F) -> F:
     """The two options that every command has."""
     function = click.option(
-        "--data-dir", envvar="VIRT_LOCAL_DATA_DIR", help="Where everything is kept. [default: /var/lib/virtpod]"
+        "--data-dir",
+        envvar="VIRT_LOCAL_DATA_DIR",
+        help="Where everything is kept. [default: where the instance was started last, else /var/lib/virtpod]",
     )(function)
     return click.option(
         "--instance", envvar="VIRT_LOCAL_INSTANCE", help="A name, to run several side by side. [default: vp]"
@@ -27,12 +29,28 @@ def place(function: F) -> F:
 def existing_instance(name: str | None, data_dir: str | None) -> Instance:
     """The instance as its last `up` made it; with its defaults when there was none."""
     from virt_local.up.errors import place_error
-    from virt_local.up.instance import DEFAULT_NAME, default_data_dir, make_instance
+    from virt_local.up.instance import DEFAULT_NAME, SettingsError, make_instance
     from virt_local.up.state import load_instance
 
-    directory = Path(data_dir or default_data_dir(name or DEFAULT_NAME)).absolute()
+    directory = Path(place_of(name, data_dir)).absolute()
     try:
         found = load_instance(directory)
     except OSError as err:
         raise place_error(err) from err
-    return found[0] if found else make_instance(name or DEFAULT_NAME, str(directory))
+    if found is None:
+        return make_instance(name or DEFAULT_NAME, str(directory))
+    if name is not None and found[0].name != name:
+        raise SettingsError(f"--data-dir {directory} is the place of instance {found[0].name}, not of {name}")
+    return found[0]
+
+
+def place_of(name: str | None, data_dir: str | None) -> str:
+    """The directory that was given, or the one where an instance of that name lives: the name is enough."""
+    from virt_local.up import whereabouts
+    from virt_local.up.errors import place_error
+    from virt_local.up.instance import DEFAULT_NAME
+
+    try:
+        return data_dir or str(whereabouts.find(name or DEFAULT_NAME))
+    except OSError as err:
+        raise place_error(err) from err

@@ -21,7 +21,7 @@ from virt_core.kube.connect import ConnectError, load_connection
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.procs import ProcessGone
 from virt_local.node.oneshot import CGROUP_PREFIX
-from virt_local.up import components, network, readiness
+from virt_local.up import components, network, readiness, whereabouts
 from virt_local.up.errors import UpError
 from virt_local.up.instance import Instance
 from virt_local.up.processes import stop_processes
@@ -49,6 +49,8 @@ def take_down(instance: Instance, progress: Progress, *, purge: bool, grace_s: f
     if purge and instance.data_dir.exists():
         _purge(instance.data_dir)
         progress.step(f"removed {instance.data_dir}")
+    if purge:
+        whereabouts.forget(instance)
 
 
 def _with_all_nodes(instance: Instance) -> Instance:

@@ -151,6 +151,11 @@ class Instance:
         return self.log_dir / f"{component}.log"
 
 
+def check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise SettingsError(f"instance name {name!r}: use 1 to 7 lower-case letters and digits, a letter first")
+
+
 def default_data_dir(name: str) -> str:
     return DEFAULT_DATA_DIR if name == DEFAULT_NAME else f"{DEFAULT_DATA_DIR}-{name}"
 
@@ -169,8 +174,7 @@ def make_instance(
     nodes: int = 1,
     network: str | None = None,
 ) -> Instance:
-    if not _NAME.fullmatch(name):
-        raise SettingsError(f"instance name {name!r}: use 1 to 7 lower-case letters and digits, a letter first")
+    check_name(name)
     if not 1 <= nodes <= MAX_NODES:
         raise SettingsError(f"--nodes {nodes}: use 1 to {MAX_NODES}")
     if not 1 <= port <= 65535 - 1001:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import load_connection
-from virt_local.up import components, network, readiness
+from virt_local.up import components, network, readiness, whereabouts
 from virt_local.up.accounts import Accounts
 from virt_local.up.bootstrap import apply_all
 from virt_local.up.instance import Instance
@@ -43,6 +43,7 @@ class Startup:
 
     def run(self) -> None:
         save_settings(self._instance, components=self._product)
+        whereabouts.remember(self._instance)
         network.set_up(self._instance)
         self._progress.step(f"network {self._instance.network} on {self._instance.bridge}, certificates")
         self._table.start(components.apiserver(self._instance, self._material))

@@ -14,7 +14,7 @@ from virt_core.kube.connect import ConnectError, load_connection
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.procs import ProcessId
 from virt_local.up import readiness
-from virt_local.up.instance import Instance
+from virt_local.up.instance import DEFAULT_NAME, Instance
 from virt_local.up.state import Entry, ProcessBook, supervisor_of
 
 _COUNTED = {
@@ -60,15 +60,20 @@ def to_plain(instance: Instance, status: Status) -> dict[str, Any]:
 def render(instance: Instance, status: Status) -> str:
     """The table that people read."""
     if not status.running and not any(row["pid"] for row in status.components):
-        return f"virt-local is not running (data in {instance.data_dir}). Start it with: virt-local up --detach"
+        return f"virt-local is not running (data in {instance.data_dir}). Start it with: {_up(instance)}"
     head = f"{'COMPONENT':<24}{'STATE':<12}{'PID':>8}  {'UP FOR':<10}RESTARTS"
     lines = [head, *(_line(row) for row in status.components), ""]
     if not status.running:
-        lines.append("The supervisor is gone: nothing is restarted. Take over with: virt-local up --detach")
+        lines.append("The supervisor is gone: nothing is restarted. Take over with: " + _up(instance))
     lines.append(", ".join(f"{count} {name}" for name, count in status.counts.items()) or "The API does not answer.")
     lines.append(f"API {instance.server}, kubeconfig {instance.admin_kubeconfig}")
     lines.append(f"automation (gRPC) {instance.automation_address}, its CA {instance.automation_ca}")
     return "\n".join(lines)
+
+
+def _up(instance: Instance) -> str:
+    named = "" if instance.name == DEFAULT_NAME else f" --instance {instance.name}"
+    return f"virt-local up --detach{named}"
 
 
 def _line(row: dict[str, Any]) -> str:

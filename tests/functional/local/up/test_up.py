@@ -46,6 +46,18 @@ def test_everything_is_ready(rig: Rig) -> None:
     assert rig.local("kubeconfig").stdout.strip() == rig.env["KUBECONFIG"]
 
 
+def test_its_name_is_enough(rig: Rig) -> None:
+    """It lives in a directory of its own, which nobody has to repeat."""
+    env = {name: value for name, value in rig.env.items() if not name.startswith("VIRT_LOCAL_")}
+    for words in (("status", "--quiet"), ("logs", "node@node2"), ("image", "list")):
+        command = [str(BIN / "virt-local"), *words, "--instance", rig.name]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+    command = [str(BIN / "virt-local"), "kubeconfig", "--instance", rig.name]
+    found = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    assert found.stdout.strip() == rig.env["KUBECONFIG"]
+
+
 def test_a_second_up_says_so(rig: Rig) -> None:
     done = rig.up()
     assert done.returncode == 3
