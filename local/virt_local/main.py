@@ -174,9 +174,15 @@ def kubeconfig(*, instance: str | None, data_dir: str | None) -> None:
 @cli.command()
 @place
 @click.option("--purge", is_flag=True, help="Remove the data as well.")
-@click.option("--grace", type=float, default=60.0, help="Seconds that guests and Pods have to end by themselves.")
-def down(*, instance: str | None, data_dir: str | None, purge: bool, grace: float) -> None:
-    """Stop everything: guests, Pods, components, networks."""
+@click.option(
+    "--grace", type=float, metavar="SECONDS", help="Kill guests and Pods after so long, though they may take longer."
+)
+def down(*, instance: str | None, data_dir: str | None, purge: bool, grace: float | None) -> None:
+    """Stop everything: guests, Pods, components, networks.
+
+    Guests are shut down first. Each has the grace period that its manifest names (terminationGracePeriodSeconds), and
+    the longest of them is waited for.
+    """
     from virt_local.up.down import take_down
     from virt_local.up.errors import NetworkError, UpError
     from virt_local.up.progress import Progress
@@ -184,7 +190,7 @@ def down(*, instance: str | None, data_dir: str | None, purge: bool, grace: floa
     _need_root()
     chosen = existing_instance(instance, data_dir)
     try:
-        take_down(chosen, Progress(_emit), purge=purge, grace_s=grace)
+        take_down(chosen, Progress(_emit), purge=purge, limit_s=grace)
     except NetworkError as err:
         raise UpError(str(err), exit_code=2) from err
     _emit("virt-local is down.")

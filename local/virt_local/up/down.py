@@ -9,12 +9,8 @@ import dataclasses
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import ConnectError, load_connection
@@ -22,6 +18,7 @@ from virt_core.kube.errors import ApiError
 from virt_core.runtime.procs import ProcessGone
 from virt_local.node.oneshot import CGROUP_PREFIX
 from virt_local.up import components, network, readiness, whereabouts
+from virt_local.up.ending import end_workloads
 from virt_local.up.errors import UpError
 from virt_local.up.instance import Instance
 from virt_local.up.processes import stop_processes
@@ -30,14 +27,11 @@ from virt_local.up.state import ProcessBook, supervisor_of
 
 _SUPERVISOR_S = 60.0
 _NODE_S = 120.0
-_POLL_S = 0.1
-_VMIS = "/apis/kubevirt.io/v1/virtualmachineinstances"
-_PODS = "/api/v1/pods"
 
 
-def take_down(instance: Instance, progress: Progress, *, purge: bool, grace_s: float) -> None:
+def take_down(instance: Instance, progress: Progress, *, purge: bool, limit_s: float | None) -> None:
     instance = _with_all_nodes(instance)
-    _end_workloads(instance, progress, grace_s)
+    _end_workloads(instance, progress, limit_s)
     _stop_supervisor(instance, progress)
     _clean_nodes(instance, progress)
     removed = network.tear_down(instance)
@@ -60,25 +54,13 @@ def _with_all_nodes(instance: Instance) -> Instance:
     return dataclasses.replace(instance, node_count=max(instance.node_count, highest))
 
 
-def _end_workloads(instance: Instance, progress: Progress, grace_s: float) -> None:
-    """Through the API, so that guests are shut down and everybody hears of it. Without an API this step is skipped."""
+def _end_workloads(instance: Instance, progress: Progress, limit_s: float | None) -> None:
+    """Without an API this step is skipped."""
     client = _client(instance)
     if client is None:
         return
     try:
-        deadline = time.monotonic() + grace_s
-        told = False
-        while left := _workloads(client):
-            if not told:
-                progress.step(f"ending {len(left)} guests and Pods")
-                told = True
-            for path, deleting in left.items():
-                if not deleting:
-                    _delete(client, path)
-            if time.monotonic() > deadline:
-                progress.step(f"{len(left)} did not end within {grace_s:.0f} s and are killed")
-                return
-            time.sleep(_POLL_S)
+        end_workloads(client, progress, limit_s)
     except ApiError as err:
         progress.step(f"the API went away ({err}); Pods are killed")
     finally:
@@ -94,39 +76,6 @@ def _client(instance: Instance) -> KubeClient | None:
         return client
     client.close()
     return None
-
-
-def _workloads(client: KubeClient) -> dict[str, bool]:
-    """Path → is it being deleted: the VMIs, and the Pods that no VMI takes with it."""
-    found: dict[str, bool] = {}
-    for path in (_VMIS, _PODS):
-        for item in _items(client, path):
-            metadata = item["metadata"]
-            owned = any(ref.get("kind") == "VirtualMachineInstance" for ref in metadata.get("ownerReferences") or ())
-            base, plural = path.rsplit("/", 1)
-            where = f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}"
-            found[where] = bool(metadata.get("deletionTimestamp")) or owned
-    return found
-
-
-def _items(client: KubeClient, path: str) -> list[dict[str, Any]]:
-    try:
-        listed = msgspec.json.decode(client.raw("GET", path))
-    except ApiError as err:
-        if err.status == 404:
-            return []
-        raise
-    items: list[dict[str, Any]] = listed.get("items") or []
-    return items
-
-
-def _delete(client: KubeClient, path: str) -> None:
-    try:
-        client.raw("DELETE", path)
-    except ApiError as err:
-        # A webhook may refuse because its server is down: the node ends the Pod then.
-        if err.status not in (404, 409) and not 500 <= err.status < 600:
-            raise
 
 
 def _stop_supervisor(instance: Instance, progress: Progress) -> None:

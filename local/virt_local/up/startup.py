@@ -12,6 +12,7 @@ from virt_core.kube.connect import load_connection
 from virt_local.up import components, network, readiness, whereabouts
 from virt_local.up.accounts import Accounts
 from virt_local.up.bootstrap import apply_all
+from virt_local.up.ending import open_nodes
 from virt_local.up.instance import Instance
 from virt_local.up.manifests import base_objects, default_configuration, product_objects
 from virt_local.up.material import Material, make_material
@@ -48,6 +49,7 @@ class Startup:
         self._progress.step(f"network {self._instance.network} on {self._instance.bridge}, certificates")
         self._table.start(components.apiserver(self._instance, self._material))
         self._wait([Check(components.API_SERVER, partial(readiness.api_ready, self._client))], _API_S)
+        open_nodes(self._client)
         self._start_cluster()
         self._write_objects()
         checks = self._cluster_checks()

@@ -15,7 +15,7 @@ import pytest
 from virt_local.up import links
 from virt_local.up.links import Address, Layout, Veth
 
-from .rig import BIN, Rig, eventually
+from .rig import BIN, HOST_IMAGE, Rig, eventually
 
 pytestmark = pytest.mark.root
 
@@ -173,6 +173,35 @@ def test_a_taken_port_is_said() -> None:
         assert made.leftovers() == []
     finally:
         shutil.rmtree(made.data, ignore_errors=True)
+
+
+def test_down_lets_a_pod_end_in_its_own_time() -> None:
+    """It says goodbye when it has what it waits for, which a kill would not let it; then the node takes Pods again."""
+    made = Rig("lfg", 227)
+    goodbye = made.data / "goodbye"
+    try:
+        assert made.up().returncode == 0
+        script = f"trap 'while [ ! -e {goodbye}/go ]; do sleep 0.1; done; touch {goodbye}/said; exit 0' TERM; "
+        goodbye.mkdir()
+        mount = {"name": "c", "image": HOST_IMAGE, "command": ["sh", "-c", f"{script} while :; do sleep 0.1; done"]}
+        mount["volumeMounts"] = [{"name": "here", "mountPath": str(goodbye)}]
+        here = [{"name": "here", "hostPath": {"path": str(goodbye)}}]
+        made.run_pod("slow", "", containers=[mount], volumes=here, terminationGracePeriodSeconds=300)
+        down = subprocess.Popen([str(BIN / "virt-local"), "down"], env=made.env, stderr=subprocess.PIPE, text=True)
+        assert down.stderr is not None
+        assert "ending Pod default/slow: waiting up to 330 s" in down.stderr.readline()
+        eventually(lambda: "true" in made.kubectl("get", "node", "node1", "-o", "jsonpath={.spec.unschedulable}"))
+        (goodbye / "go").touch()
+        assert down.wait(60) == 0, down.stderr.read()
+        assert "killing" not in down.stderr.read()
+        assert (goodbye / "said").exists()
+        assert made.up().returncode == 0
+        made.run_pod("after", "exec sleep 600", terminationGracePeriodSeconds=0)
+    finally:
+        made.local("down", "--purge", "--grace", "5")
+        left = made.leftovers()
+        shutil.rmtree(made.data, ignore_errors=True)
+    assert left == []
 
 
 def test_down_after_a_crash_of_everything_cleans_too() -> None:
