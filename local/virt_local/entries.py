@@ -30,7 +30,7 @@ def apiserver(**flags: Any) -> None:
 
     logs.configure("virt-local-apiserver")
     extra = {key: flags.pop(key) for key in ("node_client_cert", "node_client_key", "token_file")}
-    run(Options(**{**flags, "listen": list(flags["listen"]), "extra": extra}))
+    run(Options(**{**flags, "listen": list(flags["listen"]), "extra": extra, "idle_services": False}))
 
 
 @click.command(hidden=True)

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from .conftest import Space
-from .engine import BIN, GUEST_IMAGE, eventually
+from .engine import BIN, GUEST_IMAGE, VirtLocal, eventually
 from .manifests import vmi, with_user_data
+from .vms import vm
 
 pytestmark = pytest.mark.e2e
 
@@ -210,9 +211,22 @@ def test_objects_of_a_vm(space: Space) -> None:
     assert "data" in volumes(space, "shaped")
     space.virtctl("removevolume", "shaped", "--volume-name=data")
     eventually(lambda: "data" not in volumes(space, "shaped"), within_s=10)
-    assert space.virtctl("expose", "vm", "shaped", "--name=door", "--port=22", "-o=name") == "service/door\n"
+
+
+def test_a_service_for_a_vm_or_the_reason_why_not(space: Space) -> None:
+    """Where nothing would act on it, nobody is told that it was created."""
+    space.apply(vm("shown", "Halted"))
+    words = ("virtctl", "-n", space.namespace, "expose", "vm", "shown", "--name=door", "--port=22", "-o=name")
+    done = space.engine.run(*words)
+    if isinstance(space.engine, VirtLocal):
+        assert done.returncode == 1
+        assert "spec.selector: virt-local connects no Service with Pods" in done.stderr
+        assert "virtctl port-forward" in done.stderr
+        assert "door" not in space.kubectl("get", "services")
+        return
+    assert done.stdout == "service/door\n", done.stderr
     selector = space.engine.get("-n", space.namespace, "service", "door")["spec"]["selector"]
-    assert selector == {"vmi.kubevirt.io/id": "shaped"}
+    assert selector == {"vmi.kubevirt.io/id": "shown"}
 
 
 def volumes(space: Space, name: str) -> list[str]:

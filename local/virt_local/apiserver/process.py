@@ -45,6 +45,7 @@ class Options:
     front_proxy_ca: str = ""
     root_ca: str = ""  # written as kube-root-ca.crt into every namespace
     node_proxy_ca: str = ""
+    idle_services: bool = True  # whether Services are kept on which nothing here would act
     extra: dict[str, str] = field(default_factory=dict)
 
 

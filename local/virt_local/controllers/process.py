@@ -58,13 +58,14 @@ def build(
     classes = Informer(client, StorageClass)
     scheduling = EventRecorder(client, SCHEDULER)
     lifecycle = EventRecorder(client, "node-controller")
-    for name, recorder in (("scheduler", scheduling), ("nodes", lifecycle)):
+    binding = EventRecorder(client, "persistentvolume-controller")
+    for name, recorder in (("scheduler", scheduling), ("nodes", lifecycle), ("claims", binding)):
         supervisor.thread(f"events-{name}", recorder.run)
     controllers = [
         Scheduler(client, pods, nodes, scheduling).controller(),
         NodeLifecycle(client, nodes, leases, lifecycle).controller(),
         PodCollector(client, pods, nodes).controller(),
-        VolumeClaims(client, claims, volumes, classes, options.volume_dir).controller(),
+        VolumeClaims(client, claims, volumes, classes, options.volume_dir, recorder=binding).controller(),
     ]
     informers: dict[str, Informer[Any]] = {
         "pods": pods,

@@ -12,7 +12,6 @@ from pathlib import Path
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.podparts import ObjectReference
 from virt_core.apis.podvolumes import HostPathVolumeSource
-from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.registry import key_of
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, StorageClass
 from virt_core.kube.client import KubeClient
@@ -20,15 +19,15 @@ from virt_core.kube.controller import Controller, Result
 from virt_core.kube.errors import AlreadyExists, NotFound
 from virt_core.kube.informer import Informer
 from virt_core.kube.patch import MergePatch
+from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.logs import get_logger
+from virt_local.controllers.claim_rules import PROVISIONER, claims, default_class, fits, requested, size, why_pending
 
 log = get_logger("virt-local.volume-claims")
 
-PROVISIONER = "virt-local/hostpath"
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 _PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
-_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 class VolumeClaims:
@@ -39,12 +38,16 @@ class VolumeClaims:
         volumes: Informer[PersistentVolume],
         classes: Informer[StorageClass],
         volume_dir: Path,
+        *,
+        recorder: EventRecorder,
     ) -> None:
         self._client = client
         self._claims = claims
         self._volumes = volumes
         self._classes = classes
         self._volume_dir = volume_dir
+        self._recorder = recorder
+        self._told: dict[str, str] = {}  # claim's UID → why it waits, as it was last said
         self.queue = WorkQueue(name="volume-claims", max_delay_s=30.0)
         claims.add_handler(
             on_add=self._enqueue, on_update=lambda _, new: self._enqueue(new), on_delete=self._on_claim_gone
@@ -62,7 +65,16 @@ class VolumeClaims:
         volume = self._bound_volume(claim) or self._fitting(claim) or self._provision(claim)
         if volume is not None:
             self._bind(claim, volume)
+        else:
+            self._tell(claim)
         return None
+
+    def _tell(self, claim: PersistentVolumeClaim) -> None:
+        """Once for each reason: a claim is looked at whenever any volume changes."""
+        why = why_pending(claim, self._class_of(claim))
+        if self._told.get(claim.metadata.uid) != why.message:
+            self._told[claim.metadata.uid] = why.message
+            self._recorder.event(claim, why.type, why.reason, why.message)
 
     def _bound_volume(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         if claim.spec.volume_name:
@@ -71,14 +83,12 @@ class VolumeClaims:
 
     def _fitting(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         fitting = [each for each in self._volumes.list() if fits(each, claim)]
-        return min(fitting, key=lambda each: (_size(each.spec.capacity), each.metadata.name), default=None)
+        return min(fitting, key=lambda each: (size(each.spec.capacity), each.metadata.name), default=None)
 
     def _provision(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         chosen = self._class_of(claim)
-        if chosen is None or chosen.provisioner != PROVISIONER:
-            return None
-        if claim.spec.volume_mode == "Block":
-            return None  # A directory is no block device: such a claim waits for a volume that somebody makes.
+        if chosen is None or chosen.provisioner != PROVISIONER or claim.spec.volume_mode == "Block":
+            return None  # It waits for a volume that somebody makes.
         name = f"pvc-{claim.metadata.uid}"
         directory = self._volume_dir / name
         directory.mkdir(parents=True, exist_ok=True)
@@ -87,7 +97,7 @@ class VolumeClaims:
         volume = PersistentVolume(
             metadata=ObjectMeta(name=name, annotations={_PROVISIONED_BY: PROVISIONER}),
             spec=PersistentVolumeSpec(
-                capacity={"storage": _requested(claim)},
+                capacity={"storage": requested(claim)},
                 access_modes=claim.spec.access_modes,
                 persistent_volume_reclaim_policy=chosen.reclaim_policy or "Delete",
                 storage_class_name=chosen.metadata.name,
@@ -102,11 +112,11 @@ class VolumeClaims:
             return self._client.get(PersistentVolume, name)
 
     def _class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:
+        """Its own; the default one for a claim that was made before there was one."""
         name = claim.spec.storage_class_name
         if name is not None:
             return self._classes.get(name) if name else None
-        defaults = [each for each in self._classes.list() if each.metadata.annotations.get(_DEFAULT_CLASS) == "true"]
-        return min(defaults, key=lambda each: each.metadata.name, default=None)
+        return default_class(self._classes.list())
 
     def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         """First the volume, then the claim: a crash in between is finished by the next look at the claim."""
@@ -121,6 +131,7 @@ class VolumeClaims:
 
     def _on_claim_gone(self, claim: PersistentVolumeClaim) -> None:
         """What we made for a claim goes with it, unless the class says Retain. The data goes with the volume."""
+        self._told.pop(claim.metadata.uid, None)
         volume = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
         if volume is None:
             return
@@ -154,36 +165,6 @@ class VolumeClaims:
             for claim in self._claims.list():
                 if claim.status.phase != "Bound":
                     self._enqueue(claim)
-
-
-def claims(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """The volume is reserved for this very claim."""
-    ref = volume.spec.claim_ref
-    if ref is None or (ref.namespace, ref.name) != (claim.metadata.namespace, claim.metadata.name):
-        return False
-    return ref.uid in ("", claim.metadata.uid)
-
-
-def fits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """A free volume of the same class that is large enough and offers the wanted access."""
-    return (
-        volume.spec.claim_ref is None
-        and volume.status.phase in ("", "Available")
-        and not volume.metadata.deletion_timestamp
-        and volume.spec.storage_class_name == (claim.spec.storage_class_name or "")
-        and (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
-        and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
-        and _size(volume.spec.capacity) >= parse_bytes(_requested(claim))
-    )
-
-
-def _requested(claim: PersistentVolumeClaim) -> str:
-    resources = claim.spec.resources
-    return str(resources.requests.get("storage", "0")) if resources else "0"
-
-
-def _size(capacity: dict[str, str] | dict[str, str | int | float]) -> int:
-    return parse_bytes(capacity.get("storage", "0"))
 
 
 def _reference(claim: PersistentVolumeClaim) -> ObjectReference:

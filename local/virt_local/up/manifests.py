@@ -13,7 +13,7 @@ import msgspec
 from virt_core import manifests
 from virt_core.apis import names
 from virt_local.apiserver.security.bootstrap_roles import bootstrap_objects
-from virt_local.controllers.volume_claims import PROVISIONER
+from virt_local.controllers.claim_rules import DEFAULT_CLASS, PROVISIONER
 from virt_local.up.instance import Instance
 from virt_local.up.material import NAMESPACE, Material
 
@@ -87,7 +87,7 @@ def _front_proxy(material: Material) -> list[Object]:
 
 def _storage_class() -> Object:
     obj = _object("storage.k8s.io/v1", "StorageClass", "hostpath")
-    obj["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
+    obj["metadata"]["annotations"] = {DEFAULT_CLASS: "true"}
     return obj | {"provisioner": PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
 
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from virt_local.apiserver.hooks import AdmissionRequest
 from virt_local.apiserver.security import pod_security
+from virt_local.apiserver.security.claim_admission import DefaultClass
 from virt_local.apiserver.security.escalation import check_rbac_write
 from virt_local.apiserver.security.node_authorizer import restrict_node
 from virt_local.apiserver.security.objects import Source
 from virt_local.apiserver.security.pod_admission import complete_pod, complete_update
 from virt_local.apiserver.security.rbac import RbacIndex
+from virt_local.apiserver.security.service_admission import refuse_idle_service
 from virt_local.apiserver.security.webhooks.dispatch import Webhooks
 
 
 class Admission:
     """Implements hooks.Admission."""
 
-    def __init__(self, source: Source, index: RbacIndex, webhooks: Webhooks) -> None:
+    def __init__(self, source: Source, index: RbacIndex, webhooks: Webhooks, *, idle_services: bool = True) -> None:
         self._source = source
+        self._default_class = DefaultClass(source)
+        self._idle_services = idle_services
         self._index = index
         self._webhooks = webhooks
 
@@ -25,6 +29,8 @@ class Admission:
             complete_pod(self._source, request)
         elif (request.operation, request.group, request.resource, request.subresource) == ("UPDATE", "", "pods", ""):
             complete_update(request)
+        elif _writes(request, "persistentvolumeclaims") and request.operation == "CREATE":
+            self._default_class.complete(request)
         await self._webhooks.mutate(request)
 
     async def validate(self, request: AdmissionRequest) -> None:
@@ -32,12 +38,18 @@ class Admission:
         check_rbac_write(self._index, request)
         if _creates_pod(request):
             self._pod_security(request)
+        if _writes(request, "services") and not self._idle_services:
+            refuse_idle_service(request)
         await self._webhooks.validate(request)
 
     def _pod_security(self, request: AdmissionRequest) -> None:
         namespace = self._source.get("namespaces", "", request.namespace)
         if namespace is not None:
             pod_security.enforce(namespace.labels, request)
+
+
+def _writes(request: AdmissionRequest, resource: str) -> bool:
+    return (request.group, request.resource, request.subresource) == ("", resource, "")
 
 
 def _creates_pod(request: AdmissionRequest) -> bool:

@@ -87,7 +87,12 @@ def build(server: Server, options: Options) -> SecureHooks:
             static_tokens=read_static_tokens(Path(tokens)) if tokens else {},
         ),
         authorizer=authorizer,
-        admission=Admission(store, authorizer.index, Webhooks(store, client, _apply_patch)),
+        admission=Admission(
+            store,
+            authorizer.index,
+            Webhooks(store, client, _apply_patch),
+            idle_services=options.idle_services,
+        ),
         aggregator=aggregator,
         node_proxy=nodes,
         token_issuer=TokenIssuer(store, signer, issuer),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -64,6 +66,31 @@ def test_a_second_up_says_so(rig: Rig) -> None:
     assert "already running" in done.stderr
     assert "virt-local down" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}},
+}
+
+
+def test_a_claim_shows_its_class_and_why_it_is_pending(rig: Rig) -> None:
+    rig.kubectl("apply", "-f", "-", stdin=json.dumps(CLAIM))
+    assert eventually(lambda: re.search(r"data +Bound .* hostpath ", rig.kubectl("get", "pvc", "data")))
+    block = {**CLAIM, "metadata": {"name": "raw"}, "spec": {**CLAIM["spec"], "volumeMode": "Block"}}
+    rig.kubectl("apply", "-f", "-", stdin=json.dumps(block))
+    eventually(lambda: "virt-local provisions directories, no block devices" in rig.kubectl("describe", "pvc", "raw"))
+    rig.kubectl("delete", "pvc", "data", "raw")
+
+
+def test_a_service_that_would_do_nothing_is_refused(rig: Rig) -> None:
+    command = ["kubectl", "create", "service", "nodeport", "door", "--tcp=22"]
+    done = subprocess.run(command, env=rig.env, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "virtctl port-forward" in done.stderr
+    assert "door" not in rig.kubectl("get", "services")
 
 
 def test_pods_spread_over_the_nodes_and_reach_each_other(rig: Rig) -> None:

@@ -20,9 +20,11 @@ from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.runtime.clock import FakeClock
 from virt_core.runtime.times import rfc3339
+from virt_local.controllers.claim_rules import DEFAULT_CLASS, PROVISIONER, default_class, fits, why_pending
+from virt_local.controllers.directories import remove_tree
 from virt_local.controllers.node_lifecycle import NodeLifecycle, wanted_taints
 from virt_local.controllers.pod_gc import PodCollector
-from virt_local.controllers.volume_claims import PROVISIONER, VolumeClaims, fits, remove_tree
+from virt_local.controllers.volume_claims import VolumeClaims
 
 NODE = "/api/v1/nodes/node1"
 PVC = "/api/v1/namespaces/default/persistentvolumeclaims/data"
@@ -94,8 +96,9 @@ def claims(kube: FakeKube, tmp_path: Path) -> Iterator[VolumeClaims]:
     client = kube.client()
     wanted = Informer(client, PersistentVolumeClaim)
     volumes, classes = Informer(client, PersistentVolume), Informer(client, StorageClass)
-    made = VolumeClaims(client, wanted, volumes, classes, tmp_path)
-    with running(wanted.run, volumes.run, classes.run, made.controller().run):
+    recorder = EventRecorder(client, "claims")
+    made = VolumeClaims(client, wanted, volumes, classes, tmp_path, recorder=recorder)
+    with running(wanted.run, volumes.run, classes.run, recorder.run, made.controller().run):
         yield made
 
 
@@ -122,6 +125,55 @@ def test_the_default_class_makes_a_directory(kube: FakeKube, claims: VolumeClaim
     (tmp_path / name / "file").write_text("x")
     kube.remove(PVC)
     eventually(lambda: not (tmp_path / name).exists())
+
+
+def test_a_claim_that_stays_pending_says_why_once(kube: FakeKube, claims: VolumeClaims) -> None:
+    meta = {"name": "hostpath"}
+    kube.put("/apis/storage.k8s.io/v1/storageclasses/hostpath", {"metadata": meta, "provisioner": PROVISIONER})
+    kube.put(PVC, claim(storageClassName="hostpath", volumeMode="Block"))
+
+    def events() -> list[dict[str, Any]]:
+        return [obj for path, obj in kube.objects.items() if "/events/" in path]
+
+    eventually(events)
+    for size in ("2Gi", "3Gi"):
+        made = volume(size)
+        kube.put(f"/api/v1/persistentvolumes/{made['metadata']['name']}", made)
+        claims.reconcile("default/data")
+    (told,) = events()
+    assert (told["type"], told["reason"], told.get("count", 1)) == ("Warning", "ProvisioningFailed", 1)
+    assert "no block devices: set spec.volumeMode to Filesystem" in told["message"]
+    block = volume("4Gi", volumeMode="Block", storageClassName="hostpath")
+    kube.put("/api/v1/persistentvolumes/v-4gi", block)
+    eventually(lambda: kube.objects[PVC]["status"].get("phase") == "Bound")
+
+
+@pytest.mark.parametrize(
+    ("spec", "provisioner", "reason", "words"),
+    [
+        ({"storageClassName": "fast"}, None, "ProvisioningFailed", 'storageclass.storage.k8s.io "fast" not found'),
+        ({}, None, "FailedBinding", "no storage class is set"),
+        ({"storageClassName": ""}, None, "FailedBinding", "no storage class is set"),
+        ({"storageClassName": "fast"}, "ceph.example.org", "ExternalProvisioning", "ceph.example.org"),
+    ],
+)
+def test_why_a_claim_is_pending(spec: dict[str, Any], provisioner: str | None, reason: str, words: str) -> None:
+    plain = {"metadata": {"name": "fast"}, "provisioner": provisioner}
+    chosen = from_plain(plain, StorageClass) if provisioner else None
+    why = why_pending(from_plain(claim(**spec), PersistentVolumeClaim), chosen)
+    assert why.reason == reason
+    assert words in why.message
+
+
+def test_of_several_default_classes_the_youngest_counts() -> None:
+    def made(name: str, day: int, default: str = "true") -> StorageClass:
+        meta = {"name": name, "creationTimestamp": f"2026-01-0{day}T00:00:00Z", "annotations": {DEFAULT_CLASS: default}}
+        return from_plain({"metadata": meta, "provisioner": PROVISIONER}, StorageClass)
+
+    chosen = default_class([made("a", 1), made("c", 2), made("b", 2), made("d", 3, "false")])
+    assert chosen is not None
+    assert chosen.metadata.name == "b"
+    assert default_class([]) is None
 
 
 def test_the_smallest_fitting_volume_is_taken(kube: FakeKube, claims: VolumeClaims) -> None:

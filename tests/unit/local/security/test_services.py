@@ -1,0 +1,89 @@
+"""Services on which nothing would act are refused, and claims get the default class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from framework.stored import FakeSource, admission, meta
+
+from virt_local.apiserver import errors
+from virt_local.apiserver.hooks import AdmissionRequest
+from virt_local.apiserver.security.claim_admission import DefaultClass
+from virt_local.apiserver.security.service_admission import refuse_idle_service
+from virt_local.controllers.claim_rules import DEFAULT_CLASS
+
+PORTS = [{"port": 22}]
+
+
+def service(spec: dict[str, Any], old: dict[str, Any] | None = None, namespace: str = "default") -> AdmissionRequest:
+    before = {"metadata": meta("door", namespace), "spec": old} if old is not None else None
+    return admission(
+        "CREATE" if old is None else "UPDATE",
+        "services",
+        kind="Service",
+        obj={"metadata": meta("door", namespace), "spec": {"ports": PORTS, **spec}},
+        old=before,
+        name="door",
+        namespace=namespace,
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"selector": {"vmi.kubevirt.io/id": "guest"}}, "spec.selector"),
+        ({"selector": {"app": "x"}, "clusterIP": "None", "type": "ClusterIP"}, "spec.selector"),
+        ({"type": "NodePort"}, "spec.type NodePort"),
+        ({"type": "LoadBalancer", "selector": {"app": "x"}}, "spec.type LoadBalancer"),
+        ({"type": "ExternalName", "externalName": "example.org"}, "spec.type ExternalName"),
+    ],
+)
+def test_what_would_never_answer_is_refused_with_the_way_out(spec: dict[str, Any], field: str) -> None:
+    with pytest.raises(errors.ApiError) as refused:
+        refuse_idle_service(service(spec))
+    assert refused.value.code == 403
+    assert f'services "door" is forbidden: {field}: ' in refused.value.message
+    assert "`virtctl port-forward`" in refused.value.message
+
+
+def test_what_the_api_server_itself_uses_is_kept() -> None:
+    """Endpoints written by hand, and virt-api's own Service."""
+    refuse_idle_service(service({}))
+    refuse_idle_service(service({"clusterIP": "None"}))
+    refuse_idle_service(service({"selector": {"kubevirt.io": "virt-api"}}, namespace="virtpod"))
+
+
+def test_one_that_is_there_can_be_changed_but_not_made_worse() -> None:
+    selector = {"selector": {"app": "x"}}
+    refuse_idle_service(service(selector, old=selector))
+    refuse_idle_service(service({}, old=selector))
+    with pytest.raises(errors.ApiError):
+        refuse_idle_service(service({"type": "NodePort"}, old=selector))
+
+
+def classed(source: FakeSource, claim: dict[str, Any]) -> Any:
+    request = admission(obj=claim, resource="persistentvolumeclaims", kind="PersistentVolumeClaim")
+    DefaultClass(source).complete(request)
+    assert request.object is not None
+    return request.object["spec"].get("storageClassName")
+
+
+def source_with(**classes: tuple[str, str]) -> FakeSource:
+    source = FakeSource()
+    for name, (created, default) in classes.items():
+        metadata = {**meta(name), "creationTimestamp": created, "annotations": {DEFAULT_CLASS: default}}
+        source.put("storageclasses.storage.k8s.io", {"metadata": metadata})
+    return source
+
+
+def test_a_claim_that_names_no_class_gets_the_default_one() -> None:
+    old, new = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    source = source_with(old=(old, "true"), young=(new, "true"), other=(new, "false"))
+    plain = {"metadata": meta("data", "default")}
+    assert classed(source, {**plain, "spec": {}}) == "young"
+    assert classed(source, {**plain, "spec": {"storageClassName": "old"}}) == "old"
+    assert classed(source, {**plain, "spec": {"storageClassName": ""}}) == "", "none is a choice too"
+    beta = {**meta("data", "default"), "annotations": {"volume.beta.kubernetes.io/storage-class": "old"}}
+    assert classed(source, {"metadata": beta, "spec": {}}) is None
+    assert classed(source_with(), {**plain, "spec": {}}) is None
