@@ -21,6 +21,10 @@ stop: ## stop what `make run` started (the data stay; `virt-local down --purge` 
 test: setup-dev guest ## the whole test suite: check, functional tests with real parts, end-to-end tests with real guests
 	@hack/test
 
+.PHONY: test-local
+test-local: setup-dev ## virt-local's own tests, which are part of `make test` too
+	@hack/test-local
+
 .PHONY: test-cluster
 test-cluster: setup-dev setup-cluster guest images ## the end-to-end tests on a real Kubernetes: our own, or that of KUBECONFIG
 	@hack/test-cluster
