@@ -36,7 +36,7 @@ def pod_trouble(pod: Pod) -> Trouble | None:
             return Trouble(f"no node takes its Pod {pod.metadata.name}", condition.message or condition.reason)
     for status in [*pod.status.init_container_statuses, *pod.status.container_statuses]:
         if trouble := _container_trouble(status):
-            where = f"its Pod {pod.metadata.name} on {pod.spec.node_name or 'no node'} can not start"
+            where = f"its Pod {pod.metadata.name} on {pod.spec.node_name or 'no node'} cannot start"
             return Trouble(f"{where}: {trouble.opening}", trouble.cause)
     return Trouble("", pod_end(pod)) if pod.status.phase == "Failed" else None
 
