@@ -21,10 +21,10 @@ def image() -> None:
 @image.command(name="import")
 @place
 @click.argument("layout", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--name", required=True, help="The reference under which manifests find it.")
+@click.option("--name", required=True, help="Reference by which manifests name the image.")
 @click.option("--tag", default="", help="Which image of the layout, when there are several.")
 def import_layout(*, instance: str | None, data_dir: str | None, layout: Path, name: str, tag: str) -> None:
-    """Take an image from an OCI layout directory."""
+    """Import an image from an OCI layout directory."""
     store = _store(instance, data_dir)
     with _clearly():
         taken = store.import_layout(layout, name, tag)
@@ -36,7 +36,7 @@ def import_layout(*, instance: str | None, data_dir: str | None, layout: Path, n
 @place
 @click.argument("reference")
 def pull(*, instance: str | None, data_dir: str | None, reference: str) -> None:
-    """Fetch an image from its registry with skopeo."""
+    """Pull an image from its registry with skopeo."""
     from virt_local.node.images.pull import pull as fetch
 
     store = _store(instance, data_dir)
@@ -48,7 +48,7 @@ def pull(*, instance: str | None, data_dir: str | None, reference: str) -> None:
 @image.command(name="list")
 @place
 def list_images(*, instance: str | None, data_dir: str | None) -> None:
-    """Show what is there."""
+    """List the images."""
     with _clearly():
         entries = _store(instance, data_dir).entries()
     print(f"{'REFERENCE':<50}{'DIGEST':<22}SIZE")
@@ -60,7 +60,7 @@ def list_images(*, instance: str | None, data_dir: str | None) -> None:
 @place
 @click.argument("reference")
 def remove(*, instance: str | None, data_dir: str | None, reference: str) -> None:
-    """Forget an image. Pods that use it keep what they have."""
+    """Remove an image. Pods that use it keep it until they end."""
     from virt_local.up.errors import UpError
 
     with _clearly():

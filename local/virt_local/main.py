@@ -47,11 +47,11 @@ def cli() -> None:
 
 @cli.command()
 @place
-@click.option("--nodes", type=int, default=1, envvar="VIRT_LOCAL_NODES", help="How many nodes to make.")
-@click.option("--port", type=int, default=7443, envvar="VIRT_LOCAL_PORT", help="The API's port on 127.0.0.1.")
-@click.option("--network-cidr", envvar="VIRT_LOCAL_NETWORK_CIDR", help="A free /16. [default: 10.244.0.0/16]")
+@click.option("--nodes", type=int, default=1, envvar="VIRT_LOCAL_NODES", help="Number of nodes.")
+@click.option("--port", type=int, default=7443, envvar="VIRT_LOCAL_PORT", help="Port of the API on 127.0.0.1.")
+@click.option("--network-cidr", envvar="VIRT_LOCAL_NETWORK_CIDR", help="A free /16 network. [default: 10.244.0.0/16]")
 @click.option("--detach", is_flag=True, help="Go into the background when everything is ready.")
-@click.option("--no-components", is_flag=True, help="Only the API, the controllers and the nodes, without Virtpod.")
+@click.option("--no-components", is_flag=True, help="Start the API, the controllers and the nodes, but not Virtpod.")
 def up(
     *,
     instance: str | None,
@@ -126,7 +126,7 @@ def _show_log(instance: Instance, err: UpError) -> None:
 
 @cli.command()
 @place
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="For people or programs.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing; the exit code says whether all is well.")
 def status(*, instance: str | None, data_dir: str | None, output: str, quiet: bool) -> None:
     """Show what runs. Exit code 0: all is well, 1: not running, 4: running, but not everything."""
@@ -144,8 +144,8 @@ def status(*, instance: str | None, data_dir: str | None, output: str, quiet: bo
 @cli.command()
 @place
 @click.argument("component")
-@click.option("-f", "--follow", is_flag=True, help="Keep printing what is added.")
-@click.option("-n", "--lines", type=int, default=100, help="How many lines to start with.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing as the log grows.")
+@click.option("-n", "--lines", type=int, default=100, help="Number of lines to start with.")
 def logs(*, instance: str | None, data_dir: str | None, component: str, follow: bool, lines: int) -> None:
     """Print a component's log."""
     from virt_local.up import loglines
@@ -174,9 +174,7 @@ def kubeconfig(*, instance: str | None, data_dir: str | None) -> None:
 @cli.command()
 @place
 @click.option("--purge", is_flag=True, help="Remove the data as well.")
-@click.option(
-    "--grace", type=float, metavar="SECONDS", help="Kill guests and Pods after so long, though they may take longer."
-)
+@click.option("--grace", type=float, metavar="SECONDS", help="Kill guests and Pods that have not ended by then.")
 def down(*, instance: str | None, data_dir: str | None, purge: bool, grace: float | None) -> None:
     """Stop everything: guests, Pods, components, networks.
 

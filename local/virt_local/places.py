@@ -19,10 +19,12 @@ def place(function: F) -> F:
     function = click.option(
         "--data-dir",
         envvar="VIRT_LOCAL_DATA_DIR",
-        help="Where everything is kept. [default: where the instance was started last, else /var/lib/virtpod]",
+        help="Directory of its data. [default: where it was started last, else /var/lib/virtpod]",
     )(function)
     return click.option(
-        "--instance", envvar="VIRT_LOCAL_INSTANCE", help="A name, to run several side by side. [default: vp]"
+        "--instance",
+        envvar="VIRT_LOCAL_INSTANCE",
+        help="Name of the instance; several can run side by side. [default: vp]",
     )(function)
 
 

@@ -15,7 +15,7 @@ _HOW = {
 @click.command("completion")
 @click.argument("shell", type=click.Choice(list(_HOW)))
 def command(shell: str) -> None:
-    """Prints the completion script for a shell; load it with `source <(virtctl completion bash)`."""
+    """Print the completion script for a shell; load it with `source <(virtctl completion bash)`."""
     from click.shell_completion import get_completion_class
 
     from virtctl.main import cli

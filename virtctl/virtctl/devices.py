@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 @declare("permitted-devices")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Form of the answer.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Output format.")
 def command(settings: Settings, output: str) -> None:
-    """Lists the host devices and GPUs that VMs may have."""
+    """List the host devices and GPUs that VMs may have."""
     from virtctl.output import document
     from virtctl.session import session
 

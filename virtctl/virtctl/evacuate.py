@@ -13,9 +13,9 @@ from virtctl.targets import parse_target, subresource_path
 
 @declare("evacuate-cancel")
 @click.argument("target", nargs=-1, required=True, metavar="(vm|vmi) NAME")
-@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+@click.option("--dry-run", is_flag=True, help="Check whether it could be done; change nothing.")
 def command(settings: Settings, target: tuple[str, ...], dry_run: bool) -> None:
-    """Calls off the evacuation of a VM or VMI from its node."""
+    """Call off the evacuation of a VM or VMI from its node."""
     from virt_core.apis.base import encode
     from virt_core.apis.vmi import VirtualMachineInstance
     from virtctl.session import session

@@ -12,13 +12,13 @@ from virtctl.targets import VM, subresource_path
 
 
 @declare("expand")
-@click.option("--vm", "name", metavar="NAME", help="A VM of the cluster.")
-@click.option("-f", "--file", "path", metavar="FILE", help="A manifest; - is standard input.")
+@click.option("--vm", "name", metavar="NAME", help="Name of a VM in the cluster.")
+@click.option("-f", "--file", "path", metavar="FILE", help="Manifest file; - reads standard input.")
 @click.option(
-    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Form of the answer."
+    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True, help="Output format."
 )
 def command(settings: Settings, name: str | None, path: str | None, output: str) -> None:
-    """Shows a VM with its instance type and preference applied. Changes nothing."""
+    """Show a VM with its instance type and preference applied. Changes nothing."""
     import msgspec
 
     from virtctl.output import document

@@ -27,9 +27,13 @@ def _choice(values: list[str]) -> click.Choice[str]:
 @declare("expose")
 @click.argument("target", nargs=-1, required=True, metavar="(vmi|vm|vmirs) NAME")
 @click.option("--name", "service", required=True, metavar="NAME", help="Name of the Service.")
-@click.option("--port", type=click.IntRange(1, 65535), help="Port of the Service; else all ports of the pod network.")
-@click.option("--target-port", default="", help="Port in the guest, by name or number; else the same.")
-@click.option("--protocol", type=_choice(["TCP", "UDP"]), default="TCP", show_default=True, help="Protocol.")
+@click.option(
+    "--port", type=click.IntRange(1, 65535), help="Port of the Service. Default: all ports of the pod network."
+)
+@click.option("--target-port", default="", help="Port in the guest, by name or number. Default: that of the Service.")
+@click.option(
+    "--protocol", type=_choice(["TCP", "UDP"]), default="TCP", show_default=True, help="Protocol of the port."
+)
 @click.option("--port-name", default="", help="Name of the port.")
 @click.option(
     "--type",
@@ -39,13 +43,15 @@ def _choice(values: list[str]) -> click.Choice[str]:
     show_default=True,
     help="Type of the Service.",
 )
-@click.option("--cluster-ip", default="", help="Its address; None for a headless Service.")
-@click.option("--external-ip", default="", help="One more address at which nodes take traffic for it.")
-@click.option("--ip-family", type=_choice(_FAMILIES), help="IP family, or both.")
-@click.option("--ip-family-policy", type=_choice(_POLICIES), help="Whether it has one family or both.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "name"]), default="text", help="Answer.")
+@click.option("--cluster-ip", default="", help="Cluster IP of the Service; None makes it headless.")
+@click.option("--external-ip", default="", help="Another address at which nodes accept its traffic.")
+@click.option("--ip-family", type=_choice(_FAMILIES), help="IP family of the Service, or both.")
+@click.option("--ip-family-policy", type=_choice(_POLICIES), help="Whether the Service has one IP family or both.")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "yaml", "name"]), default="text", help="Output format."
+)
 def command(settings: Settings, target: tuple[str, ...], output: str, **options: Any) -> None:
-    """Creates a Service that leads to a VM, a VMI or the VMIs of a replica set. It goes away with them."""
+    """Create a Service that leads to a VM, a VMI or the VMIs of a replica set. It goes away with them."""
     from virt_core.apis.base import to_plain
     from virtctl.output import document, name_of
     from virtctl.session import session

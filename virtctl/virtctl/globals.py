@@ -10,7 +10,7 @@ from virtctl.options import connection_options
 @click.command("options")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Lists the flags that every command takes, before or after its name."""
+    """List the flags that every command takes, before or after its name."""
 
     @click.command()
     @connection_options

@@ -18,7 +18,7 @@ _OUTPUT = click.option(
     type=click.Choice(["json", "yaml", "table"]),
     default="json",
     show_default=True,
-    help="Form of the answer.",
+    help="Output format.",
 )
 
 
@@ -26,7 +26,7 @@ _OUTPUT = click.option(
 @_NAME
 @_OUTPUT
 def guestosinfo(settings: Settings, name: str, output: str) -> None:
-    """Shows what the guest agent says of the guest's system."""
+    """Show what the guest agent says of the guest's system."""
     _show(settings, name, "guestosinfo", output, _system_table)
 
 
@@ -34,7 +34,7 @@ def guestosinfo(settings: Settings, name: str, output: str) -> None:
 @_NAME
 @_OUTPUT
 def userlist(settings: Settings, name: str, output: str) -> None:
-    """Lists the users that are logged in to the guest."""
+    """List the users that are logged in to the guest."""
     _show(settings, name, "userlist", output, _user_table)
 
 
@@ -42,7 +42,7 @@ def userlist(settings: Settings, name: str, output: str) -> None:
 @_NAME
 @_OUTPUT
 def fslist(settings: Settings, name: str, output: str) -> None:
-    """Lists the file systems that the guest has mounted."""
+    """List the file systems that the guest has mounted."""
     _show(settings, name, "filesystemlist", output, _filesystem_table)
 
 
@@ -57,7 +57,7 @@ def _show(settings: Settings, name: str, subresource: str, form: str, tabulate: 
         try:
             answer = msgspec.json.decode(body)
         except msgspec.MsgspecError as error:
-            raise click.ClickException(f"virt-api's answer about {name} is no JSON: {error}") from error
+            raise click.ClickException(f"virt-api's answer about {name} is not JSON: {error}") from error
     click.echo(tabulate(answer) if form == "table" else document(answer, form), nl=False)
 
 

@@ -13,7 +13,7 @@ from virtctl.targets import VM, VMI, Target, parse_target, subresource_path
 _TARGET = click.argument("target", nargs=-1, required=True, metavar="(vm|vmi) NAME")
 _VM_NAME = click.argument("name", metavar="VM")
 _VMI_NAME = click.argument("name", metavar="VMI")
-_DRY = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+_DRY = click.option("--dry-run", is_flag=True, help="Check whether it could be done; change nothing.")
 _FORCE = click.option("--force", is_flag=True, help="Do not wait for the guest; goes with --grace-period.")
 _GRACE = click.option(
     "--grace-period", type=int, metavar="SECONDS", help="Time for the guest to shut down; goes with --force."
@@ -25,7 +25,7 @@ _GRACE = click.option(
 @click.option("--paused", is_flag=True, help="Start it with its virtual CPUs stopped.")
 @_DRY
 def start(settings: Settings, name: str, paused: bool, dry_run: bool) -> None:
-    """Starts a VM."""
+    """Start a VM."""
     call(settings, Target(VM, name), "start", {"paused": True} if paused else {}, dry_run=dry_run)
 
 
@@ -35,7 +35,7 @@ def start(settings: Settings, name: str, paused: bool, dry_run: bool) -> None:
 @_GRACE
 @_DRY
 def stop(settings: Settings, name: str, force: bool, grace_period: int | None, dry_run: bool) -> None:
-    """Stops a VM: the guest is asked to shut down and is ended when its time is over."""
+    """Stop a VM: the guest is asked to shut down and is ended when its time is over."""
     _check_force(force, grace_period)
     call(settings, Target(VM, name), "stop", {"gracePeriod": grace_period} if force else {}, dry_run=dry_run)
 
@@ -46,7 +46,7 @@ def stop(settings: Settings, name: str, force: bool, grace_period: int | None, d
 @_GRACE
 @_DRY
 def restart(settings: Settings, name: str, force: bool, grace_period: int | None, dry_run: bool) -> None:
-    """Restarts a VM: it gets a new VMI. With --force the only grace period is 0."""
+    """Restart a VM: it gets a new VMI. With --force the only grace period is 0."""
     _check_force(force, grace_period)
     call(settings, Target(VM, name), "restart", {"gracePeriodSeconds": grace_period} if force else {}, dry_run=dry_run)
 
@@ -55,7 +55,7 @@ def restart(settings: Settings, name: str, force: bool, grace_period: int | None
 @_TARGET
 @_DRY
 def pause(settings: Settings, target: tuple[str, ...], dry_run: bool) -> None:
-    """Stops the virtual CPUs; the guest's memory stays, and its clock stands still until `unpause`."""
+    """Stop the virtual CPUs; the guest's memory stays, and its clock stands still until `unpause`."""
     call(settings, parse_target(target), "pause", {}, dry_run=dry_run, of_vmi=True)
 
 
@@ -63,21 +63,21 @@ def pause(settings: Settings, target: tuple[str, ...], dry_run: bool) -> None:
 @_TARGET
 @_DRY
 def unpause(settings: Settings, target: tuple[str, ...], dry_run: bool) -> None:
-    """Lets a paused VM or VMI go on where it was stopped."""
+    """Let a paused VM or VMI go on where it was stopped."""
     call(settings, parse_target(target), "unpause", {}, dry_run=dry_run, of_vmi=True)
 
 
 @command("soft-reboot")
 @_VMI_NAME
 def soft_reboot(settings: Settings, name: str) -> None:
-    """Asks the guest to reboot, by its agent or by the power button. It may refuse."""
+    """Ask the guest to reboot, by its agent or by the power button. It may refuse."""
     call(settings, Target(VMI, name), "softreboot", None, verb="soft-reboot")
 
 
 @command("reset")
 @_VMI_NAME
 def reset(settings: Settings, name: str) -> None:
-    """Resets the machine at once, without asking the guest. What it had not written yet is lost."""
+    """Reset the machine at once, without asking the guest. What it had not written yet is lost."""
     call(settings, Target(VMI, name), "reset", None)
 
 

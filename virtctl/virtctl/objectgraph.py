@@ -13,16 +13,16 @@ from virtctl.targets import VM, VMI, subresource_path
 
 @declare("objectgraph")
 @click.argument("name", metavar="VM|VMI")
-@click.option("--vmi", is_flag=True, help="The name is that of a VMI.")
-@click.option("--exclude-optional", is_flag=True, help="Leave out what it could live without.")
+@click.option("--vmi", is_flag=True, help="NAME is a VMI, not a VM.")
+@click.option("--exclude-optional", is_flag=True, help="Leave out what it does not depend on.")
 @click.option("--selector", multiple=True, metavar="KEY=VALUE,…", help="Only nodes with these labels.")
 @click.option(
-    "-o", "--output", type=click.Choice(["json", "yaml"]), default="json", show_default=True, help="Form of the answer."
+    "-o", "--output", type=click.Choice(["json", "yaml"]), default="json", show_default=True, help="Output format."
 )
 def command(
     settings: Settings, *, name: str, vmi: bool, exclude_optional: bool, selector: tuple[str, ...], output: str
 ) -> None:
-    """Shows the objects that a VM or VMI depends on, as a tree."""
+    """Show the objects that a VM or VMI depends on, as a tree."""
     import msgspec
 
     from virtctl.output import document

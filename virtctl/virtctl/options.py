@@ -53,19 +53,29 @@ _HIDDEN: dict[str, Any] = {"hidden": True}
 
 #: The first few are in every help; `virtctl options` has them all.
 OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    _option("--kubeconfig", metavar="FILE", help="Kubeconfig file; else $KUBECONFIG, else ~/.kube/config."),
+    _option("--kubeconfig", metavar="FILE", help="Kubeconfig file. Default: $KUBECONFIG, then ~/.kube/config."),
     _option("--context", metavar="NAME", help="Context of the kubeconfig."),
-    _option("-n", "--namespace", metavar="NAME", help="Namespace; else that of the context."),
+    _option("-n", "--namespace", metavar="NAME", help="Namespace. Default: the context's."),
     _option("-s", "--server", metavar="URL", help="Address of the API server, instead of the context's."),
-    _option("-v", "--v", "--verbose", "verbose", type=int, metavar="LEVEL", help="From 1 on: log every request."),
+    _option(
+        "-v",
+        "--v",
+        "--verbose",
+        "verbose",
+        type=int,
+        metavar="LEVEL",
+        help="Log level; from 1 on every request is logged.",
+    ),
     _option("--token", metavar="TOKEN", help="Bearer token, instead of the context's user.", **_HIDDEN),
     _option("--as", "as_user", metavar="USER", help="Act as this user.", **_HIDDEN),
     _option("--as-group", metavar="GROUP", help="Act as a member of this group.", **_HIDDEN),
-    _option("--certificate-authority", metavar="FILE", help="Certificates to trust.", **_HIDDEN),
-    _option("--client-certificate", metavar="FILE", help="Client certificate.", **_HIDDEN),
-    _option("--client-key", metavar="FILE", help="Key of the client certificate.", **_HIDDEN),
+    _option("--certificate-authority", metavar="FILE", help="File with the CA certificates to trust.", **_HIDDEN),
+    _option("--client-certificate", metavar="FILE", help="File with the client certificate.", **_HIDDEN),
+    _option("--client-key", metavar="FILE", help="File with the key of the client certificate.", **_HIDDEN),
     _option("--tls-server-name", metavar="NAME", help="Name to expect in the server's certificate.", **_HIDDEN),
-    _option("--insecure-skip-tls-verify", is_flag=True, help="Trust any server. Insecure.", **_HIDDEN),
+    _option(
+        "--insecure-skip-tls-verify", is_flag=True, help="Do not verify the server's certificate (insecure).", **_HIDDEN
+    ),
     _option("--request-timeout", metavar="TIME", help="Give up on a request after this time, e.g. 10s.", **_HIDDEN),
 )
 

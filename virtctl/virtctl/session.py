@@ -77,7 +77,7 @@ def _seconds(text: str | None) -> float:
         return _TIMEOUT_S
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h)?", text)
     if match is None:
-        raise click.UsageError(f"--request-timeout {text!r} is no time such as 10s")
+        raise click.UsageError(f"--request-timeout {text!r} is not a duration: write e.g. 10s, 2m or 1h")
     return float(match[1]) * _UNITS[match[2] or ""] or _TIMEOUT_S
 
 

@@ -29,7 +29,7 @@ def parse_target(words: tuple[str, ...], default_kind: str | None = None, kinds:
     if len(parts) == 1 and default_kind:
         return Target(default_kind, parts[0])
     if len(parts) != 2 or not all(parts):
-        raise click.UsageError("say what it is about, e.g. `vmi NAME`")
+        raise click.UsageError("name the object, e.g. `vmi NAME`")
     return Target(_kind(parts[0], kinds), parts[1])
 
 
@@ -37,7 +37,7 @@ def parse_path(text: str) -> Target:
     """`type/name[/namespace]`, as port-forward, ssh and scp take it."""
     parts = text.split("/")
     if len(parts) not in (2, 3) or not all(parts):
-        raise click.UsageError(f"{text!r} is no target: write type/name or type/name/namespace, e.g. vmi/NAME")
+        raise click.UsageError(f"{text!r} is not a target: write type/name or type/name/namespace, e.g. vmi/NAME")
     return Target(_kind(parts[0], (VM, VMI)), parts[1], parts[2] if len(parts) == 3 else "")
 
 

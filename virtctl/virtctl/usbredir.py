@@ -17,9 +17,9 @@ _CONNECT_S = 60.0
 
 @declare("usbredir")
 @click.argument("words", nargs=-1, required=True, metavar="(VENDOR:PRODUCT|BUS-DEVICE) VMI")
-@click.option("--no-launch", is_flag=True, help="Start no usbredirect: print the address to connect it to.")
+@click.option("--no-launch", is_flag=True, help="Start no usbredirect; print the address for it.")
 def command(settings: Settings, words: tuple[str, ...], no_launch: bool) -> None:
-    """Gives a USB device of this machine to a VMI. With --no-launch only the VMI is named."""
+    """Give a USB device of this machine to a VMI. With --no-launch only the VMI is named."""
     from virtctl.session import session
     from virtctl.stream.local import serve_one
     from virtctl.stream.websocket import HandshakeRefused, Stream
@@ -38,4 +38,4 @@ def command(settings: Settings, words: tuple[str, ...], no_launch: bool) -> None
             program = None if no_launch else [_CLIENT, "--device", words[0], "--to", address]
             serve_one(stream, listener, program, _CONNECT_S)
         except (HandshakeRefused, ConnectionError) as error:
-            raise click.ClickException(f"no USB connection to {name}: {error}") from error
+            raise click.ClickException(f"cannot give a USB device to {name}: {error}") from error

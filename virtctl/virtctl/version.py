@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @declare("version")
 @click.option("-c", "--client", is_flag=True, help="Only the version of virtctl; asks no server.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Form of the answer.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Output format.")
 def command(settings: Settings, client: bool, output: str) -> None:
-    """Prints the versions of virtctl and of the server."""
+    """Print the versions of virtctl and of the server."""
     ours: dict[str, Any] = {"gitVersion": f"v{__version__}"}
     found = {"clientVersion": ours}
     if not client:
@@ -44,9 +44,9 @@ def server_version(client: KubeClient, timeout_s: float | None = None) -> dict[s
     try:
         version = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.MsgspecError as error:
-        raise click.ClickException(f"virt-api's answer is no version: {error}") from error
+        raise click.ClickException(f"virt-api's answer is not a version: {error}") from error
     if not isinstance(version.get("gitVersion"), str):
-        raise click.ClickException("virt-api's answer is no version: it has no gitVersion")
+        raise click.ClickException("virt-api's answer is not a version: it has no gitVersion")
     return version
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from virtctl.session import Session
 
 _NAME = click.argument("name", metavar="VMI")
-_DRY = click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+_DRY = click.option("--dry-run", is_flag=True, help="Check whether it could be done; change nothing.")
 _PERSIST = click.option("--persist", is_flag=True, help="Deprecated: has no effect, volumes are always kept.")
 #: The API server's words when the object changed between reading and patching.
 _CONCURRENT = "the server rejected our request due to an error in our request"
@@ -29,15 +29,15 @@ _CACHES = ("none", "writethrough", "writeback")
 @command("addvolume")
 @_NAME
 @click.option("--volume-name", required=True, metavar="NAME", help="The DataVolume or PersistentVolumeClaim.")
-@click.option("--disk-name", metavar="NAME", help="Name of the disk and volume in the spec; else the volume's.")
-@click.option("--serial", help="Serial number that the guest sees; else the name.")
+@click.option("--disk-name", metavar="NAME", help="Name of disk and volume in the spec. Default: the volume's.")
+@click.option("--serial", help="Serial number that the guest sees. Default: the name.")
 @click.option("--cache", type=click.Choice(_CACHES), help="Cache mode of the disk.")
 @click.option("--disk-type", default="disk", show_default=True, type=click.Choice(list(_BUSES)), help="Kind of disk.")
 @click.option("--bus", default="scsi", show_default=True, help="Bus of the disk: scsi or virtio; scsi for a LUN.")
 @_PERSIST
 @_DRY
 def addvolume(settings: Settings, name: str, volume_name: str, dry_run: bool, **disk: Any) -> None:
-    """Adds a volume to a VM. It stays with the VM over restarts."""
+    """Add a volume to a VM. It stays with the VM over restarts."""
     from virtctl.session import session
 
     disk_name = disk["disk_name"] or volume_name
@@ -59,7 +59,7 @@ def addvolume(settings: Settings, name: str, volume_name: str, dry_run: bool, **
 @_PERSIST
 @_DRY
 def removevolume(settings: Settings, name: str, volume_name: str, persist: bool, dry_run: bool) -> None:  # noqa: ARG001
-    """Takes away a volume that was added with addvolume."""
+    """Remove a volume that was added with addvolume."""
     from virtctl.session import session
 
     with session(settings) as cluster:

@@ -62,7 +62,7 @@ def _end_workloads(instance: Instance, progress: Progress, limit_s: float | None
     try:
         end_workloads(client, progress, limit_s)
     except ApiError as err:
-        progress.step(f"the API went away ({err}); Pods are killed")
+        progress.step(f"the API no longer answers ({err}): killing what is left")
     finally:
         client.close()
 

@@ -23,8 +23,10 @@ def find_log(instance: Instance, component: str) -> Path:
     if len(matching) == 1:
         return instance.log_file(matching[0])
     if matching:
-        raise UpError(f"There are several: {', '.join(matching)}. Name one of them.", exit_code=2)
-    raise UpError(f"There is no log of {component!r}. There are: {', '.join(known) or 'none yet'}.", exit_code=2)
+        raise UpError(f"Several components are called {component}: name one of {', '.join(matching)}.", exit_code=2)
+    raise UpError(
+        f"There is no log of {component!r}; there are logs of {', '.join(known) or 'nothing yet'}.", exit_code=2
+    )
 
 
 def tail(path: Path, lines: int) -> str:

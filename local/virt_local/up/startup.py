@@ -46,7 +46,7 @@ class Startup:
         save_settings(self._instance, components=self._product)
         whereabouts.remember(self._instance)
         network.set_up(self._instance)
-        self._progress.step(f"network {self._instance.network} on {self._instance.bridge}, certificates")
+        self._progress.step(f"made certificates, and network {self._instance.network} on {self._instance.bridge}")
         self._table.start(components.apiserver(self._instance, self._material))
         self._wait([Check(components.API_SERVER, partial(readiness.api_ready, self._client))], _API_S)
         open_nodes(self._client)
@@ -58,7 +58,7 @@ class Startup:
             checks += self._product_checks()
         self._wait(checks, _READY_S)
         if self._product and apply_all(self._client, [default_configuration()]):
-            self._progress.step("default configuration")
+            self._progress.step("wrote the default configuration")
 
     def close(self) -> None:
         self._client.close()
@@ -74,7 +74,7 @@ class Startup:
         written = apply_all(self._client, base_objects(self._material))
         if self._product:
             written += apply_all(self._client, product_objects(self._instance, self._material))
-        self._progress.step(f"API objects ({written} written)" if written else "API objects (all up to date)")
+        self._progress.step(f"wrote {written} API objects" if written else "all API objects are up to date")
 
     def _start_product(self) -> None:
         instance = self._instance

@@ -77,7 +77,7 @@ def test_global_flags_reach_the_server(kube: FakeKube, run: Run) -> None:
     kube.on_request = lambda *_: (200, b"", {})
     assert run("start", "vm1", "-v", "0", "--token=other", "--as", "jane", "--request-timeout=5s").exit_code == 0
     refused = run("start", "vm1", "--request-timeout", "soon")
-    assert (refused.exit_code, "no time such as 10s" in refused.output) == (1, True)
+    assert (refused.exit_code, "not a duration: write e.g. 10s" in refused.output) == (1, True)
     missing = run("start", "vm1", "--certificate-authority", "/none")
     assert "cannot read /none: No such file" in missing.output
 

@@ -134,7 +134,7 @@ def test_stdio_refusals(server: EchoServer, config: str) -> None:
     done = start(config, "--stdio", "vm/one", "22")
     out, err = done.communicate(timeout=20)
     assert (out, done.returncode) == (b"", 1)
-    assert err == b"Error: no way to port 22 of one: VMI is paused\n"
+    assert err == b"Error: cannot reach port 22 of one: VMI is paused\n"
     assert server.paths[0] == f"{BASE}/here/virtualmachines/one/portforward/22/tcp"
 
 
@@ -157,9 +157,9 @@ def test_listens_on_all_ports_until_interrupted(server: EchoServer, config: str)
     ("args", "message"),
     [
         (["vmi/one"], "Missing argument"),
-        (["one", "22"], "is no target"),
-        (["vmi/one", "22", "80", "--stdio"], "--stdio goes with one TCP port"),
-        (["vmi/one", "udp/22", "--stdio"], "--stdio goes with one TCP port"),
+        (["one", "22"], "is not a target"),
+        (["vmi/one", "22", "80", "--stdio"], "--stdio needs exactly one TCP port"),
+        (["vmi/one", "udp/22", "--stdio"], "--stdio needs exactly one TCP port"),
         (["vmi/one", "1", "--address=192.0.2.1"], "cannot listen on tcp 192.0.2.1:1"),
     ],
 )

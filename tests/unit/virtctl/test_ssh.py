@@ -80,10 +80,10 @@ def test_scp(config: str, args: list[str], last: list[str]) -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["ssh", "one"], "is no target"),
-        (["ssh", "@vmi/one"], "no user before the @"),
-        (["scp", "a", "b"], "exactly one side is in a guest"),
-        (["scp", "vmi/a:x", "vmi/b:y"], "exactly one side is in a guest"),
+        (["ssh", "one"], "is not a target"),
+        (["ssh", "@vmi/one"], "the user before the @ is missing"),
+        (["scp", "a", "b"], "exactly one of source and target must be in a guest"),
+        (["scp", "vmi/a:x", "vmi/b:y"], "exactly one of source and target must be in a guest"),
         (["ssh"], "Missing argument"),
     ],
 )

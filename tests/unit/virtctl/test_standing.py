@@ -27,7 +27,7 @@ def test_running_with_address_and_time() -> None:
     stamps = [{"phase": "Running", "phaseTransitionTimestamp": "2026-01-01T12:00:02Z"}]
     status: dict[str, Any] = {**SCHEDULED, "interfaces": nics, "phaseTransitionTimestamps": stamps}
     found = standing(facts(vmi("Running", ALL, **status), now=32))
-    says(found, "Running on node1 for 30 s", "1.55 s after it was accepted", "10.1.2.3")
+    says(found, "Running on node1 for 30 s", "its start took 1.55 s", "10.1.2.3")
     assert found.next == "virtctl console guest -n default"
     assert found.final
     assert not found.failed
@@ -87,7 +87,9 @@ def test_pending_knows_it_from_an_event_too() -> None:
 
 def test_pending_in_time_and_over_it() -> None:
     machine = vmi("Pending", upto("accepted"))
-    says(standing(facts(machine, now=2)), "waiting 2.00 s for virt-controller to create the launcher Pod (limit 10 s)")
+    says(
+        standing(facts(machine, now=2)), "has waited 2.00 s for virt-controller to create the launcher Pod (limit 10 s)"
+    )
     late = standing(facts(machine, now=40))
     says(late, "which is 30 s over its limit of 10 s")
     assert late.next == "kubectl logs -n virtpod -l kubevirt.io=virt-controller --prefix --tail=100"
@@ -106,7 +108,7 @@ def test_scheduling_unschedulable() -> None:
     reason = "0/1 nodes are available: 1 Insufficient memory."
     conditions = [condition("PodScheduled", "False", "Unschedulable", reason)]
     found = standing(facts(vmi("Scheduling", upto("pod-created")), pods=[pod(node="", conditions=conditions)]))
-    says(found, "no node takes its Pod virt-launcher-guest-abc", "1 Insufficient memory")
+    says(found, "no node accepts its Pod virt-launcher-guest-abc", "1 Insufficient memory")
     assert found.next == "kubectl describe pod virt-launcher-guest-abc -n default"
 
 
@@ -144,7 +146,7 @@ def test_scheduling_without_trouble_waits_for_the_node() -> None:
 def test_scheduling_and_the_pod_is_gone() -> None:
     says(standing(facts(vmi("Scheduling", upto("pod-created")))), "its Pod has disappeared")
     unreadable = facts(vmi("Scheduling", upto("pod-created")), unread=("Pods",))
-    says(standing(unreadable), "waiting")
+    says(standing(unreadable), "has waited")
 
 
 def test_scheduled_and_the_pod_died() -> None:
@@ -160,7 +162,7 @@ def test_scheduled_names_the_missing_handoff_its_owner_and_the_excess() -> None:
     found = standing(facts(machine, now=45.65, pods=[pod("Running")]))
     says(
         found,
-        "Scheduled on node1, waiting 45 s for virt-netsetup to wire the Pod's network",
+        "Scheduled on node1 and has waited 45 s for virt-netsetup to wire the Pod's network",
         "15 s over its limit of 30 s",
     )
     assert "virt-handler" in found.next
@@ -184,8 +186,12 @@ def test_deleting() -> None:
     machine = vmi("Running", ALL, **SCHEDULED)
     machine.metadata.deletion_timestamp = "2026-01-01T12:00:10Z"
     machine.metadata.finalizers = ["f1"]
-    says(standing(facts(machine, now=25, pods=[pod("Running")])), "being deleted for 15 s", "30 s to shut down")
-    says(standing(facts(machine, now=25)), "must take off f1")
+    says(
+        standing(facts(machine, now=25, pods=[pod("Running")])),
+        "Its deletion has taken 15 s so far",
+        "30 s to shut down",
+    )
+    says(standing(facts(machine, now=25)), "yet to remove its finalizers (f1)")
 
 
 def test_unknown_node() -> None:

@@ -92,11 +92,11 @@ def test_proxy_only_prints_the_port(server: EchoServer, config: str) -> None:
 
 def test_refusals_of_vnc(server: EchoServer, config: str) -> None:
     assert "remote-viewer or vncviewer is not in $PATH" in run(config, "vnc", "one").output
-    assert "there is no program /none" in run(config, "vnc", "one", "--vnc-path=/none").output
+    assert "there is no program at /none" in run(config, "vnc", "one", "--vnc-path=/none").output
     assert server.paths == [], "no session of somebody else was ended for nothing"
     server.answers = [refusal(400, "VMI is not running")]
     result = run(config, "vnc", "one", "--proxy-only")
-    assert (result.exit_code, result.output) == (1, "Error: cannot see the screen of one: VMI is not running\n")
+    assert (result.exit_code, result.output) == (1, "Error: cannot open the screen of one: VMI is not running\n")
 
 
 def test_a_viewer_that_fails_is_told(config: str) -> None:
@@ -133,7 +133,7 @@ def test_screenshot_refusals(server: EchoServer, config: str) -> None:
     server.answers = [web.Response(status=500, text="VMI is not running\n"), web.Response(status=404)]
     assert run(config, "vnc", "screenshot", "one", "-f", "-").output == "Error: VMI is not running\n"
     server.answers = [web.Response(text="<html>")]
-    assert "is no picture" in run(config, "vnc", "screenshot", "one", "-f", "-").output
+    assert "is not a picture" in run(config, "vnc", "screenshot", "one", "-f", "-").output
     server.answers = [web.Response(body=PNG)]
     assert "cannot write /none/x: No such file" in run(config, "vnc", "screenshot", "one", "-f", "/none/x").output
     assert "Missing option '-f'" in run(config, "vnc", "screenshot", "one").output
@@ -153,4 +153,4 @@ def test_usbredir_refusals(server: EchoServer, config: str) -> None:
     assert "give the device and the VMI" in run(config, "usbredir", "one").output
     server.answers = [refusal(409, "Not configured with USB Redirection")]
     result = run(config, "usbredir", "one", "--no-launch")
-    assert result.output == "Error: no USB connection to one: Not configured with USB Redirection\n"
+    assert result.output == "Error: cannot give a USB device to one: Not configured with USB Redirection\n"

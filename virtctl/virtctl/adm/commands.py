@@ -9,4 +9,4 @@ COMMANDS = {"log-verbosity": ("virtctl.adm.logverbosity:command", "Show, set or 
 
 @group("adm", COMMANDS)
 def commands() -> None:
-    """Administers the installation."""
+    """Administer the installation."""

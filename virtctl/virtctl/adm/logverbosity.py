@@ -48,7 +48,7 @@ def _level(name: str) -> Callable[[Any], Any]:
 @_level("virt-launcher")
 @_level("virt-operator")
 @_level("all")
-@click.option("--reset", is_flag=True, help="Back to the default of all components.")
+@click.option("--reset", is_flag=True, help="Set all components back to the default.")
 def command(settings: Settings, reset: bool, **levels: int | None) -> None:
     """Shows, sets or resets how much the components log: 0 to 9, usually 2."""
     from virtctl.devices import kubevirt

@@ -25,7 +25,7 @@ _RETRY_ON = (400, 503)
 @click.argument("target", nargs=-1, required=True, metavar="[vmi] NAME")
 @click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait for the guest.")
 def command(settings: Settings, target: tuple[str, ...], minutes: float) -> None:
-    """Connects to the serial console of a VMI. ^] leaves.
+    """Connect to the serial console of a VMI. ^] leaves.
 
     Only one can hold the console: a new connection ends the previous one. A serial line knows no window size. After
     changing the size of your terminal, type `resize`, or `stty rows ROWS columns COLUMNS`, in the guest.

@@ -16,20 +16,20 @@ _SNAPSHOT = ("snapshot", "vmsnapshot", "virtualmachinesnapshot")
 
 
 @declare("clone")
-@click.option("--name", default="", help="Its name; else a random one.")
-@click.option("--source-name", required=True, help="What is cloned.")
-@click.option("--target-name", default="", help="Name of the new VM; else a random one.")
-@click.option("--source-type", default="vm", show_default=True, help="vm or vmsnapshot.")
-@click.option("--target-type", default="vm", show_default=True, help="vm.")
-@click.option("--label-filter", multiple=True, help="Labels to take over, e.g. '*' or '!some/key'.")
-@click.option("--annotation-filter", multiple=True, help="Annotations to take over.")
-@click.option("--template-label-filter", multiple=True, help="Labels of the template to take over.")
-@click.option("--template-annotation-filter", multiple=True, help="Annotations of the template to take over.")
+@click.option("--name", default="", help="Name of the clone object. Default: a random one.")
+@click.option("--source-name", required=True, help="Name of the VM or snapshot to clone.")
+@click.option("--target-name", default="", help="Name of the new VM. Default: a random one.")
+@click.option("--source-type", default="vm", show_default=True, help="Kind of the source: vm or vmsnapshot.")
+@click.option("--target-type", default="vm", show_default=True, help="Kind of the target: vm.")
+@click.option("--label-filter", multiple=True, help="Labels to copy, e.g. '*' or '!some/key'.")
+@click.option("--annotation-filter", multiple=True, help="Annotations to copy.")
+@click.option("--template-label-filter", multiple=True, help="Labels of the template to copy.")
+@click.option("--template-annotation-filter", multiple=True, help="Annotations of the template to copy.")
 @click.option("--new-mac-address", multiple=True, metavar="INTERFACE:ADDRESS", help="New MAC address of an interface.")
 @click.option("--new-smbios-serial", default="", help="New serial number of the machine.")
 @output_option
 def command(settings: Settings, *, name: str, output: str, **options: Any) -> None:
-    """Prints the manifest of a VirtualMachineClone."""
+    """Print the manifest of a VirtualMachineClone."""
     spec: dict[str, Any] = {
         "source": _reference("source", options["source_type"], options["source_name"]),
         "target": _reference("target", options["target_type"], options["target_name"]),

@@ -14,4 +14,4 @@ COMMANDS = {
 
 @group("create", COMMANDS)
 def commands() -> None:
-    """Prints a manifest, for `kubectl create -f -`. Nothing is created."""
+    """Print a manifest, for `kubectl create -f -`. Nothing is created."""

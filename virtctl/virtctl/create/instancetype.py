@@ -15,16 +15,16 @@ _DEVICE = {"name": "str", "devicename": "str"}
 
 
 @declare("instancetype")
-@click.option("--name", default="", help="Its name; else a random one.")
+@click.option("--name", default="", help="Name of the instance type. Default: a random one.")
 @click.option("--cpu", type=click.IntRange(1, 2**32 - 1), required=True, help="Number of virtual CPUs.")
-@click.option("--memory", required=True, help="Memory of the guest.")
+@click.option("--memory", required=True, help="Memory of the guest, e.g. 2Gi.")
 @click.option("--gpu", multiple=True, metavar="PARAMS", help="A GPU: name:…,devicename:… May be repeated.")
 @click.option("--hostdevice", multiple=True, metavar="PARAMS", help="A host device: name:…,devicename:…")
 @click.option("--iothreadspolicy", type=click.Choice(["auto", "shared"]), help="How disks share I/O threads.")
-@click.option("--namespaced", is_flag=True, help="For one namespace; else for the whole cluster.")
+@click.option("--namespaced", is_flag=True, help="Make it for one namespace, not for the cluster.")
 @output_option
 def command(settings: Settings, *, name: str, namespaced: bool, output: str, **options: Any) -> None:
-    """Prints the manifest of an instance type. With --namespace it is one for that namespace."""
+    """Print the manifest of an instance type. With --namespace it is one for that namespace."""
     namespaced = namespaced or bool(settings.namespace)
     spec: dict[str, Any] = {
         "cpu": {"guest": options["cpu"]},

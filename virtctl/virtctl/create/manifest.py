@@ -20,7 +20,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 def output_option(function: F) -> F:
     choice = click.Choice(["yaml", "json"])
-    return click.option("-o", "--output", type=choice, default="yaml", show_default=True, help="Form of the manifest.")(
+    return click.option("-o", "--output", type=choice, default="yaml", show_default=True, help="Output format.")(
         function
     )
 

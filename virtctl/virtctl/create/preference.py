@@ -15,14 +15,14 @@ _TOPOLOGIES = ("sockets", "cores", "threads", "spread", "any", *_OLD)
 
 
 @declare("preference")
-@click.option("--name", default="", help="Its name; else a random one.")
+@click.option("--name", default="", help="Name of the preference. Default: a random one.")
 @click.option("--cpu-topology", type=click.Choice(_TOPOLOGIES), help="How the guest sees its CPUs.")
-@click.option("--machine-type", help="Machine type.")
+@click.option("--machine-type", help="Machine type, e.g. q35.")
 @click.option("--volume-storage-class", help="Storage class of volumes.")
-@click.option("--namespaced", is_flag=True, help="For one namespace; else for the whole cluster.")
+@click.option("--namespaced", is_flag=True, help="Make it for one namespace, not for the cluster.")
 @output_option
 def command(settings: Settings, *, name: str, namespaced: bool, output: str, **options: Any) -> None:
-    """Prints the manifest of a preference. With --namespace it is one for that namespace."""
+    """Print the manifest of a preference. With --namespace it is one for that namespace."""
     namespaced = namespaced or bool(settings.namespace)
     spec: dict[str, Any] = {}
     if options["volume_storage_class"]:

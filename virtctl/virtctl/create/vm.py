@@ -47,10 +47,16 @@ def _infer(what: str, name: str) -> Callable[[Any], Any]:
 
 
 @declare("vm")
-@_text("name", "Name of the VM; else a random one.")
+@_text("name", "Name of the VM. Default: a random one.")
 @_text("run-strategy", f"One of {', '.join(_STRATEGIES)}.", "Always")
-@click.option("--termination-grace-period", type=int, default=180, show_default=True, help="Seconds to shut down.")
-@_text("memory", "Memory of the guest.", "512Mi")
+@click.option(
+    "--termination-grace-period",
+    type=int,
+    default=180,
+    show_default=True,
+    help="Seconds that the guest has to shut down.",
+)
+@_text("memory", "Memory of the guest, e.g. 2Gi.", "512Mi")
 @_text("instancetype", "Instance type: [virtualmachineinstancetype/|virtualmachineclusterinstancetype/]NAME.")
 @_infer("instancetype", "instance type")
 @_text("infer-instancetype-from", "Take the instance type from this volume.")
@@ -74,7 +80,7 @@ def _infer(what: str, name: str) -> Callable[[Any], Any]:
 @_many("volume-blank", "Deprecated: use --volume-import=type:blank,…", hidden=True)
 @output_option
 def command(settings: Settings, **options: Any) -> None:
-    """Prints the manifest of a VirtualMachine.
+    """Print the manifest of a VirtualMachine.
 
     Without boot orders the volumes boot in this order: container disks, claims, imported volumes.
     """

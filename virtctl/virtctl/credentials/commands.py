@@ -13,4 +13,4 @@ COMMANDS = {
 
 @group("credentials", COMMANDS)
 def commands() -> None:
-    """Changes SSH keys and passwords of a VM, by the guest agent."""
+    """Change SSH keys and passwords of a VM, by the guest agent."""

@@ -15,9 +15,9 @@ from virtctl.options import Settings
 @click.option("-u", "--user", required=True, help="User in the guest.")
 @click.option("-p", "--password", required=True, help="The password.")
 @click.option("--secret", help="The Secret to change, where the VM has several.")
-@click.option("--force", is_flag=True, help="Change the Secret also if it does not belong to the VM.")
+@click.option("--force", is_flag=True, help="Change the Secret even if it does not belong to the VM.")
 def command(settings: Settings, *, name: str, user: str, password: str, secret: str | None, force: bool) -> None:
-    """Sets the password of a user of a VM. The guest agent puts it into the running guest."""
+    """Set the password of a user of a VM. The guest agent puts it into the running guest."""
     from virt_core.apis.vm import VirtualMachine
     from virtctl.credentials.store import choose, password_secrets, read, write
     from virtctl.session import session

@@ -25,7 +25,7 @@ _OPTIONS = (
     click.option("-f", "--file", "path", metavar="FILE", help="File with the public key."),
     click.option("--value", help="The public key itself."),
     click.option("--secret", help="The Secret to change, where the VM has several."),
-    click.option("--force", is_flag=True, help="Also a Secret that does not belong to the VM, or a running VM."),
+    click.option("--force", is_flag=True, help="Even if the Secret is not the VM's, or the VM runs."),
 )
 
 
@@ -38,9 +38,9 @@ def _key_options(function: F) -> F:
 @command("add-ssh-key")
 @_key_options
 @click.option("--create-secret", is_flag=True, help="Always make a new Secret.")
-@click.option("--update-secret", is_flag=True, help="Only change a Secret that there is.")
+@click.option("--update-secret", is_flag=True, help="Only change an existing Secret.")
 def add(settings: Settings, *, name: str, user: str, create_secret: bool, update_secret: bool, **options: Any) -> None:
-    """Adds an SSH key for a user of a VM.
+    """Add an SSH key for a user of a VM.
 
     A VM without a Secret for that user gets a new one, which needs a restart to be seen.
     """
@@ -63,7 +63,7 @@ def add(settings: Settings, *, name: str, user: str, create_secret: bool, update
 @command("remove-ssh-key")
 @_key_options
 def remove(settings: Settings, *, name: str, user: str, secret: str | None, force: bool, **options: Any) -> None:
-    """Removes an SSH key of a user of a VM from its Secrets."""
+    """Remove an SSH key of a user of a VM from its Secrets."""
     from virt_core.apis.vm import VirtualMachine
     from virtctl.credentials.store import choose, read, ssh_secrets, write
     from virtctl.session import session

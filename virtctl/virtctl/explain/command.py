@@ -20,11 +20,11 @@ _POLL_S = 0.5
 
 @declare("explain")
 @click.argument("target", nargs=-1, required=True, metavar="(vm|vmi) NAME")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Form of the answer.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Output format.")
 @click.option("--wait", is_flag=True, help="Wait until it runs or has ended; exit code 1 unless it runs.")
 @click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait, with --wait.")
 def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool, minutes: float) -> None:
-    """Says in one sentence where a machine stands and why, and what to type next.
+    """Say in one sentence where a machine stands and why, and what to type next.
 
     The table has every handoff of its start: whose it is, when it was done, how long it took.
     """
@@ -71,4 +71,4 @@ def wait_for_end(cluster: Session, target: Target, timeout_s: float) -> Facts:
 
 def _stable(sentence: str, live: bool) -> str:
     """When piped, a line for each change: without the seconds that change every time."""
-    return sentence if live else sentence.partition(", waiting ")[0].rstrip(".")
+    return sentence if live else sentence.partition(" and has waited ")[0].rstrip(".")

@@ -33,7 +33,7 @@ def pod_trouble(pod: Pod) -> Trouble | None:
     """Why this Pod does not run; None when nothing is wrong so far."""
     for condition in pod.status.conditions:
         if condition.type == names.CONDITION_POD_SCHEDULED and condition.status == "False":
-            return Trouble(f"no node takes its Pod {pod.metadata.name}", condition.message or condition.reason)
+            return Trouble(f"no node accepts its Pod {pod.metadata.name}", condition.message or condition.reason)
     for status in [*pod.status.init_container_statuses, *pod.status.container_statuses]:
         if trouble := _container_trouble(status):
             where = f"its Pod {pod.metadata.name} on {pod.spec.node_name or 'no node'} cannot start"

@@ -69,10 +69,9 @@ def deleting(facts: Facts) -> Standing | None:
         limit = names.DEFAULT_GRACE_PERIOD_S if grace is None else grace
         why = f"the guest has {limit} s to shut down, and its Pod {facts.pod.metadata.name} is still there"
     else:
-        why = (
-            f"its Pod is gone, and virt-controller must take off {', '.join(vmi.metadata.finalizers) or 'nothing more'}"
-        )
-    return Standing(f"It is being deleted for {since}: {why}.", f"kubectl get vmi,pod -n {facts.namespace} -w")
+        left = ", ".join(vmi.metadata.finalizers)
+        why = f"its Pod is gone, and virt-controller has yet to remove its finalizers ({left or 'none is left'})"
+    return Standing(f"Its deletion has taken {since} so far: {why}.", f"kubectl get vmi,pod -n {facts.namespace} -w")
 
 
 def failed(facts: Facts) -> Standing | None:
@@ -111,7 +110,9 @@ def succeeded(facts: Facts) -> Standing | None:
     if facts.phase != names.PHASE_SUCCEEDED:
         return None
     return Standing(
-        "The guest shut down, and it Succeeded.", f"kubectl delete vmi {facts.name} -n {facts.namespace}", final=True
+        "The guest has shut down by itself (phase Succeeded).",
+        f"kubectl delete vmi {facts.name} -n {facts.namespace}",
+        final=True,
     )
 
 
@@ -124,7 +125,7 @@ def paused(facts: Facts) -> Standing | None:
     since = held_for(paused.last_transition_time, facts.now)
     why = paused.message or paused.reason
     return Standing(
-        f"It is Running on {facts.vmi.status.node_name} but paused{since}{': ' + why.rstrip('.') if why else ''}.",
+        f"It runs on {facts.vmi.status.node_name} but has been paused{since}{': ' + why.rstrip('.') if why else ''}.",
         f"virtctl unpause vmi {facts.name} -n {facts.namespace}",
         final=True,
     )
@@ -137,13 +138,13 @@ def running(facts: Facts) -> Standing | None:
     steps = timeline(vmi, facts.now)
     took = max((step.at_s for step in steps if step.at_s is not None), default=None)
     since = held_for(_phase_time(vmi, names.PHASE_RUNNING), facts.now)
-    after = f", {duration(took)} after it was accepted" if took else ""
+    after = f" (its start took {duration(took)})" if took else ""
     address = next((nic.ip_address for nic in vmi.status.interfaces if nic.ip_address), "")
     where = f"; its address is {address}" if address else "; it has no address (yet)"
     ready = get_condition(vmi.status.conditions, names.CONDITION_READY)
     doubt = f", but it is not Ready: {text_of(ready)}" if ready is not None and ready.status != names.TRUE else ""
     return Standing(
-        f"It is Running on {vmi.status.node_name}{since}{after}{where}{doubt}.",
+        f"It {'has been' if since else 'is'} Running on {vmi.status.node_name}{since}{after}{where}{doubt}.",
         f"virtctl console {facts.name} -n {facts.namespace}",
         final=True,
     )
@@ -158,4 +159,4 @@ def unknown(facts: Facts) -> Standing | None:
     if facts.phase != names.PHASE_UNKNOWN or facts.vmi is None:
         return None
     node = facts.vmi.status.node_name
-    return Standing(f"Nobody knows: its node {node} does not answer.", f"kubectl describe node {node}")
+    return Standing(f"Its state is not known: its node {node} does not answer.", f"kubectl describe node {node}")

@@ -86,9 +86,8 @@ def waiting(facts: Facts) -> Standing | None:
     if step is None:
         return None
     where = f" on {facts.vmi.status.node_name}" if facts.vmi.status.node_name else ""
-    sentence = (
-        f"It is {facts.phase or 'new'}{where}, waiting {_for(step)} for {kind_of(step).waiting_for}{_limit(step)}."
-    )
+    what = f"{kind_of(step).waiting_for}{_limit(step)}"
+    sentence = f"It is {facts.phase or 'new'}{where} and has waited {_for(step)} for {what}."
     return Standing(sentence, _look_at(facts, step))
 
 

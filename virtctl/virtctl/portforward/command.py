@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--stdio", is_flag=True, help="Use standard input and output instead of a local port; one port only.")
 @click.option("--address", default="127.0.0.1", show_default=True, help="Local address to listen on.")
 def command(settings: Settings, target: str, ports: tuple[str, ...], stdio: bool, address: str) -> None:
-    """Forwards local ports to a VM or VMI, over the API server. ^C ends it.
+    """Forward local ports to a VM or VMI, over the API server. ^C ends it.
 
     The protocol is tcp (default) or udp; without a target port it is the local one. Local port 0 takes any free one.
     """
@@ -37,7 +37,7 @@ def command(settings: Settings, target: str, ports: tuple[str, ...], stdio: bool
     wanted = parse_path(target)
     forwards = [parse_port(port) for port in ports]
     if stdio and (len(forwards) != 1 or forwards[0].protocol != "tcp"):
-        raise click.UsageError("--stdio goes with one TCP port")
+        raise click.UsageError("--stdio needs exactly one TCP port")
     with session(settings) as cluster:
         if stdio:
             _stdio(cluster, wanted, forwards[0])
@@ -61,7 +61,7 @@ def _stdio(cluster: Session, target: Target, port: Forward) -> None:
     try:
         relay(dial(cluster, target, port), Ends(sys.stdin.fileno(), sys.stdout.fileno()))
     except (HandshakeRefused, ConnectionError) as error:
-        raise click.ClickException(f"no way to port {port.remote} of {target.name}: {error}") from error
+        raise click.ClickException(f"cannot reach port {port.remote} of {target.name}: {error}") from error
 
 
 def _listen(cluster: Session, target: Target, ports: Sequence[Forward], address: str) -> None:

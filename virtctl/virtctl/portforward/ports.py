@@ -23,7 +23,7 @@ def parse_port(text: str) -> Forward:
     protocol, slash, ports = text.rpartition("/")
     protocol = protocol.lower() if slash else "tcp"
     if protocol not in _PROTOCOLS:
-        raise click.UsageError(f"{text!r}: the protocol is tcp or udp")
+        raise click.UsageError(f"{text!r}: the protocol must be tcp or udp")
     local, colon, remote = ports.partition(":")
     first = _number(local, text, lowest=0)
     return Forward(protocol, first, _number(remote if colon else local, text, lowest=1))
@@ -31,5 +31,5 @@ def parse_port(text: str) -> Forward:
 
 def _number(word: str, text: str, lowest: int) -> int:
     if not word.isdecimal() or not lowest <= int(word) <= 65535:
-        raise click.UsageError(f"{text!r} is no port: write [protocol/]local[:target], e.g. 8080 or udp/5353:53")
+        raise click.UsageError(f"{text!r} is not a port: write [protocol/]local[:target], e.g. 8080 or udp/5353:53")
     return int(word)

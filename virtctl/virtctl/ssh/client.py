@@ -19,10 +19,10 @@ from virtctl.targets import Target, parse_path
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = (
-    click.option("-l", "--username", metavar="NAME", help="User in the guest; else yours."),
-    click.option("-i", "--identity-file", metavar="FILE", help="Private key; else ssh's own choice."),
-    click.option("--known-hosts", metavar="FILE", help="Known host keys; else ~/.ssh/kubevirt_known_hosts."),
-    click.option("-p", "--port", type=click.IntRange(1, 65535), default=22, show_default=True, help="Port."),
+    click.option("-l", "--username", metavar="NAME", help="User in the guest. Default: your own name."),
+    click.option("-i", "--identity-file", metavar="FILE", help="Private key file. Default: chosen by ssh."),
+    click.option("--known-hosts", metavar="FILE", help="Known host keys. Default: ~/.ssh/kubevirt_known_hosts."),
+    click.option("-p", "--port", type=click.IntRange(1, 65535), default=22, show_default=True, help="Guest port."),
     click.option(
         "-t", "--local-ssh-opts", multiple=True, metavar="OPTION",
         help="Option for the local client, e.g. '-o StrictHostKeyChecking=no'. May be repeated.",
@@ -53,7 +53,7 @@ def parse_host(settings: Settings, text: str, username: str | None) -> Host:
     """`[user@]type/name[/namespace]`."""
     user, at, rest = text.rpartition("@")
     if at and not user:
-        raise click.UsageError(f"{text!r}: there is no user before the @")
+        raise click.UsageError(f"{text!r}: the user before the @ is missing")
     target = parse_path(rest)
     namespace = target.namespace or _namespace(settings)
     return Host(Target(target.kind, target.name, namespace), user or username or _local_user())

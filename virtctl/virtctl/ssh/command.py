@@ -16,6 +16,6 @@ from virtctl.ssh.client import client_options, parse_host, run
 @client_options
 @click.option("-c", "--command", "remote_command", metavar="COMMAND", help="Run this instead of a shell.")
 def command(settings: Settings, target: str, remote_command: str | None, **options: Any) -> None:
-    """Opens an SSH connection to a VM or VMI, with the local ssh client."""
+    """Open an SSH connection to a VM or VMI, with the local ssh client."""
     host = parse_host(settings, target, options["username"])
     run("ssh", settings, host, options, [str(host), *([remote_command] if remote_command else [])])

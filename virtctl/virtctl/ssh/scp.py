@@ -18,13 +18,13 @@ from virtctl.ssh.client import client_options, parse_host, run
 @click.option("-r", "--recursive", is_flag=True, help="Copy whole directories.")
 @click.option("--preserve", is_flag=True, help="Keep times and modes of the files.")
 def command(settings: Settings, source: str, destination: str, recursive: bool, preserve: bool, **options: Any) -> None:
-    """Copies files to or from a VM or VMI, with the local scp client.
+    """Copy files to or from a VM or VMI, with the local scp client.
 
     One side is local, the other is [USER@](VM|VMI)/NAME[/NAMESPACE]:PATH.
     """
     remote = ":" in destination
     if (":" in source) == remote:
-        raise click.UsageError("exactly one side is in a guest, such as vmi/NAME:PATH")
+        raise click.UsageError("exactly one of source and target must be in a guest, e.g. vmi/NAME:PATH")
     machine, _, path = (destination if remote else source).partition(":")
     host = parse_host(settings, machine, options["username"])
     there = f"{host}:{path}"

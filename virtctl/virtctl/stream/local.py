@@ -47,9 +47,14 @@ def _accept(listener: socket.socket, child: subprocess.Popen[bytes] | None, time
             return listener.accept()[0]
         except TimeoutError as error:
             if child is not None and child.poll() is not None:
-                raise click.ClickException(f"{child.args!r} ended with exit code {child.returncode}") from error
+                raise click.ClickException(f"{_name(child)} ended with exit code {child.returncode}") from error
             if time.monotonic() >= deadline:
-                raise click.ClickException(f"{child and child.args!r} did not connect in {timeout_s:.0f} s") from error
+                raise click.ClickException(f"{_name(child)} did not connect within {timeout_s:.0f} s") from error
+
+
+def _name(child: subprocess.Popen[bytes] | None) -> str:
+    """The program, without its arguments."""
+    return str(child.args[0]) if child is not None and isinstance(child.args, list) else "the viewer"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -38,15 +38,17 @@ class _VncCommand(Command):
 @declare("vnc", cls=_VncCommand)
 @click.argument("name", metavar="VMI")
 @click.option("--address", default="127.0.0.1", show_default=True, help="Local address, with --proxy-only.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Local port; 0 is any free one.")
-@click.option("--proxy-only", is_flag=True, help="Start no viewer: print the port, for a viewer of your own.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Local port; 0 takes any free one.")
+@click.option("--proxy-only", is_flag=True, help="Start no viewer; print the port for one of your own.")
 @click.option("--preserve-session", is_flag=True, help="Fail rather than end the session of somebody else.")
 @click.option(
-    "--vnc-type", type=click.Choice(["tiger", "chicken", "real", "remote-viewer"]), help="Viewer; else what there is."
+    "--vnc-type",
+    type=click.Choice(["tiger", "chicken", "real", "remote-viewer"]),
+    help="Viewer. Default: the first one found.",
 )
-@click.option("--vnc-path", metavar="FILE", help="The viewer's program; else it is looked for in $PATH.")
+@click.option("--vnc-path", metavar="FILE", help="Program of the viewer. Default: the one in $PATH.")
 def command(settings: Settings, name: str, address: str, port: int, preserve_session: bool, **viewer: Any) -> None:
-    """Opens the screen of a VMI in a VNC viewer.
+    """Open the screen of a VMI in a VNC viewer.
 
     Only one can see it: a new connection ends the previous one, unless --preserve-session is given.
     """
@@ -71,7 +73,7 @@ def _dial(cluster: Session, name: str, preserve: bool) -> Stream:
     try:
         return Stream(cluster.connection, subresource_path(cluster.namespace, name, "vnc") + query)
     except HandshakeRefused as refused:
-        raise click.ClickException(f"cannot see the screen of {name}: {refused.message}") from refused
+        raise click.ClickException(f"cannot open the screen of {name}: {refused.message}") from refused
 
 
 def _listener(address: str, port: int) -> socket.socket:

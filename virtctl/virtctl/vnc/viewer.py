@@ -25,7 +25,7 @@ def find_viewer(kind: str | None, path: str | None) -> Viewer:
     """Raises ClickException when there is none."""
     if path:
         if not os.path.exists(path):
-            raise click.ClickException(f"there is no program {path}")
+            raise click.ClickException(f"there is no program at {path}")
         return _command_line(kind or "tiger", path)
     for candidate in [kind] if kind else _PROGRAMS:
         for program in _PROGRAMS[candidate]:

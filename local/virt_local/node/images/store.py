@@ -192,7 +192,7 @@ def _flock(fd: int, what: str) -> None:
             return
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise ImageError(f"{what} is locked by another process since {_LOCK_DEADLINE_S:.0f} s") from None
+                raise ImageError(f"{what} has been locked by another process for {_LOCK_DEADLINE_S:.0f} s") from None
             time.sleep(_LOCK_POLL_S)
 
 

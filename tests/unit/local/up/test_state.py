@@ -92,7 +92,7 @@ def test_logs_are_found_by_component(instance: Instance) -> None:
     assert find_log(instance, "virt-handler@node2").stem == "virt-handler@node2"
     with pytest.raises(UpError, match="virt-handler@node1, virt-handler@node2"):
         find_log(instance, "virt-handler")
-    with pytest.raises(UpError, match="There are: node@node1"):
+    with pytest.raises(UpError, match="there are logs of node@node1"):
         find_log(instance, "nothing")
 
 
