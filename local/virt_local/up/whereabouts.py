@@ -7,12 +7,15 @@ another --data-dir until `down --purge`.
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from virt_local.up.instance import Instance, check_name, default_data_dir
 from virt_local.up.state import load_settings
 
 LINKS = Path("/var/lib/virtpod-instances")
+#: Another instance that goes takes the empty directory away, perhaps just before we use it.
+_TRIES = 10
 
 
 def find(name: str, links: Path | None = None) -> Path:
@@ -32,9 +35,13 @@ def remember(instance: Instance, links: Path = LINKS) -> None:
     if instance.data_dir == Path(default_data_dir(instance.name)):
         (links / instance.name).unlink(missing_ok=True)
         return
-    links.mkdir(parents=True, exist_ok=True, mode=0o755)
     temporary = links / f".{instance.name}.{os.getpid()}"
-    temporary.symlink_to(instance.data_dir)
+    for _ in range(_TRIES):
+        with suppress(FileNotFoundError, FileExistsError):
+            links.mkdir(parents=True, exist_ok=True, mode=0o755)
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(instance.data_dir)
+            break
     temporary.replace(links / instance.name)
 
 
@@ -43,5 +50,5 @@ def forget(instance: Instance, links: Path = LINKS) -> None:
     link = links / instance.name
     if link.is_symlink() and Path(os.readlink(link)) == instance.data_dir:
         link.unlink()
-    if links.is_dir() and not any(links.iterdir()):
-        links.rmdir()
+    with suppress(OSError):
+        links.rmdir()  # Only when it is empty.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import pytest
@@ -19,7 +20,13 @@ def says(found: Standing, *parts: str) -> None:
         assert part in found.sentence, found.sentence
     assert found.sentence.endswith(".")
     assert ".." not in found.sentence
-    assert found.next
+    can_be_typed(found.next)
+
+
+def can_be_typed(command: str) -> None:
+    """As it stands, in any shell."""
+    assert shlex.split(command, comments=True)[0] in ("kubectl", "virtctl", "virt-local")
+    assert not set("();&|<>`$") & set(command), command
 
 
 def test_running_with_address_and_time() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,22 @@ def test_nothing_is_left_of_an_instance_that_is_purged(elsewhere: Instance, link
     whereabouts.forget(elsewhere, links)
     assert not links.exists()
     whereabouts.forget(elsewhere, links)
+
+
+def test_instances_come_and_go_at_the_same_time(links: Path, tmp_path: Path) -> None:
+    """The directory of links goes with the last one, while the next one comes."""
+
+    def come_and_go(name: str) -> None:
+        made = make_instance(name, str(tmp_path / name))
+        save_settings(made, components=True)
+        for _ in range(100):
+            whereabouts.remember(made, links)
+            assert whereabouts.find(name, links) == made.data_dir
+            whereabouts.forget(made, links)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(come_and_go, ["a", "b", "c", "d"]))
+    assert not links.exists()
 
 
 @pytest.mark.parametrize("name", ["../etc", "", "A", "toolongname"])
