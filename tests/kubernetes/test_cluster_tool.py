@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -126,10 +125,8 @@ def test_a_half_dead_cluster_is_one_sentence(own: Cluster) -> None:
 
 def test_down_leaves_nothing_even_then(own: Cluster) -> None:
     assert own.leftovers()
-    started = time.monotonic()
     ended = tool("down")
     assert ended.returncode == 0, ended.stderr
-    assert time.monotonic() - started < 60
     assert own.leftovers() == []
     again = tool("down")
     assert (again.returncode, again.stderr) == (0, f"There is no cluster '{NAME}' here.\n")

@@ -92,7 +92,6 @@ class Sandbox:
         self.process: subprocess.Popen[bytes] | None = None
         self._server: RpcServer | None = None
         self._channel: grpc.Channel | None = None
-        self.started_at = 0.0
 
     # -- virt-handler's side ---------------------------------------------------------------------------------------
 
@@ -137,13 +136,11 @@ class Sandbox:
         env = {"PATH": os.environ["PATH"], "MALLOC_ARENA_MAX": "2", "PYTHONDONTWRITEBYTECODE": "1", "BOX_TAP": tap}
         self.log = r / "launcher.log"
         with open(self.log, "wb") as log:
-            self.started_at = time.monotonic()
             self.process = subprocess.Popen([*unshare, *command], env=env, stdout=log, stderr=log)
 
-    def wait_ready(self) -> float:
-        """Seconds from the exec of `unshare` to the command socket."""
+    def wait_ready(self) -> None:
+        """Until the command socket is there."""
         eventually(lambda: (self.sockets / "launcher-sock").exists() or self._died(), every_s=0.002)
-        return time.monotonic() - self.started_at
 
     def _died(self) -> bool:
         if self.process is not None and self.process.poll() is not None:

@@ -1,8 +1,6 @@
-"""What a launcher costs, measured; the limits are for a busy machine, the figures are printed with `pytest -s`."""
+"""What a launcher costs in memory, and what it does only once; the figures are printed with `pytest -s`."""
 
 from __future__ import annotations
-
-import time
 
 import pytest
 
@@ -12,24 +10,18 @@ from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 pytestmark = pytest.mark.root
 
-READY_S, SYNC_S = 1.5, 1.5
 PRIVATE_KIB, PSS_KIB = 27 * 1024, 70 * 1024
 
 
-def test_start_time_and_memory(box: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
+def test_memory(box: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
     box.serve_notify()
     box.start()
-    ready = box.wait_ready()
+    box.wait_ready()
     body = with_volume({"emptyDisk": {"capacity": "10Mi"}})
-    begin = time.monotonic()
     box.stub.SyncVMI(request(body, capability_cache), timeout=30)
-    sync = time.monotonic() - begin
     launcher, daemon = box.memory(box.pid), box.memory(box.descendants("libvirtd")[0])
     pss = launcher["Pss"] + daemon["Pss"]
-    print(f"\nexec → launcher-sock {ready:.3f} s, SyncVMI → QEMU runs {sync:.3f} s")
-    print(f"launcher private {launcher['Private']} KiB, launcher + libvirt daemon PSS {pss} KiB")
-    assert ready < READY_S
-    assert sync < SYNC_S
+    print(f"\nlauncher private {launcher['Private']} KiB, launcher + libvirt daemon PSS {pss} KiB")
     assert launcher["Private"] < PRIVATE_KIB
     assert pss < PSS_KIB
 

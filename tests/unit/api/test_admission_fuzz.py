@@ -1,20 +1,16 @@
-"""Whatever arrives, the answer is a verdict: no crash, no 500, in a few milliseconds."""
+"""Whatever arrives, the answer is a verdict: no crash, no 500."""
 
 from __future__ import annotations
 
 import copy
-import time
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from unit.api.fakecluster import FakeCluster, meta
-from unit.api.reviews import HOOKS, ON_CREATE, create, hooks, review, vm, vmi
+from unit.api.reviews import HOOKS, ON_CREATE, hooks, review, vm, vmi
 
 from virt_core.apis.storage import PersistentVolumeClaim
-
-BUDGET_S = 0.05
 
 SCALARS = (
     st.none() | st.booleans() | st.integers(-(1 << 40), 1 << 40) | st.floats(allow_nan=False) | st.text(max_size=8)
@@ -113,15 +109,3 @@ def test_any_document_is_judged(obj: dict[str, Any], path: str) -> None:
     obj["metadata"] = obj["metadata"] if isinstance(obj.get("metadata"), dict) else {}
     obj["kind"] = "VirtualMachine"
     assert judged(review(USING[path], obj))
-
-
-@pytest.mark.parametrize("kind", sorted(SPECS))
-def test_a_verdict_is_quick(kind: str) -> None:
-    obj = {"apiVersion": "x/v1", "kind": kind, "metadata": {"name": "t", "namespace": "default"}, "spec": SPECS[kind]}
-    create(obj)
-    took = []
-    for _ in range(5):
-        started = time.perf_counter()
-        create(obj)
-        took.append(time.perf_counter() - started)
-    assert min(took) < BUDGET_S

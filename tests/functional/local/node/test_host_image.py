@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from functional.local.node.support import Node
+from functional.local.node.support import Node, eventually
 
 from virt_local.node.images.host import HOST_IMAGE, python_places, running_environment
 from virt_local.node.oneshot import Mount, run_host_container
@@ -94,13 +94,11 @@ def test_a_mount_is_written_by_the_qemu_user(tmp_path: Path) -> None:
 
 
 def test_the_deadline_holds() -> None:
-    begun = time.monotonic()
     with pytest.raises(TimeoutError, match="sleep took longer than 1 s"):
-        run_host_container(["sleep", "60"], timeout_s=1)
-    assert time.monotonic() - begun < 10
+        run_host_container(["sleep", "600"], timeout_s=1)
 
 
-def test_a_launcher_like_pod_starts_quickly(node: Node) -> None:
+def test_a_launcher_like_pod(node: Node) -> None:
     """The shape of a launcher Pod: host image, uid 107, restricted, nested volumes, a device."""
     volumes = ["private", "public", "sockets", "tmp"]
     spec = {
@@ -128,17 +126,10 @@ def test_a_launcher_like_pod_starts_quickly(node: Node) -> None:
         ],
         "volumes": [{"name": name, "emptyDir": {}} for name in volumes],
     }  # fmt: skip
-    times = []
-    for _ in range(4):
-        begun = time.monotonic()
-        uid = node.run(spec)
-        node.wait_phase(uid, "Running")
-        times.append(time.monotonic() - begun)
-    print("launcher-like Pod, bound → running:", [f"{t * 1000:.0f} ms" for t in times])
-    assert min(times) < 0.25
+    uid = node.run(spec)
+    node.wait_phase(uid, "Running")
     directory = node.settings.root / "pods" / uid / "volumes" / "kubernetes.io~empty-dir"
-    while not (directory / "sockets" / "s").exists() and time.monotonic() - begun < 10:
-        time.sleep(0.01)
+    eventually((directory / "sockets" / "s").exists)
     made = (directory / "sockets" / "s").stat()
     assert (made.st_uid, made.st_gid) == (107, 107)
     assert node.log(uid).split() == ["107", "666"]

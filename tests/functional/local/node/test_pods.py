@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-import time
+from pathlib import Path
 
 import pytest
 from functional.local.node.support import IMAGE, Node, eventually, shell, terminated, waiting
@@ -26,28 +26,27 @@ def test_a_pod_runs_and_ends_well(node: Node) -> None:
     assert node.log(uid) == "hello\nyes\nshort\n"
 
 
-def test_start_is_quick_and_writes_little(node: Node) -> None:
-    """From the binding to the running process in a quarter of a second, with one status write."""
-    node.wait_phase(node.run({"containers": [shell("sleep 100")]}), "Running")
-    times = []
-    for _ in range(5):
-        begun = time.monotonic()
+def test_a_start_is_one_write(node: Node) -> None:
+    """From the binding to the running process with a single status write."""
+    for _ in range(2):
         uid = node.run({"containers": [shell("sleep 100")]})
         node.wait_phase(uid, "Running")
-        times.append(time.monotonic() - begun)
         assert [phase for who, phase, _ in node.pods.writes if who == uid] == ["Running"]
-    print("bound → running:", [f"{t * 1000:.0f} ms" for t in times])
-    assert min(times) < 0.25
 
 
-def test_delete_asks_first_and_kills_later(node: Node) -> None:
-    uid = node.run({"containers": [shell("trap '' TERM; echo up; while :; do sleep 0.1; done")]})
+def test_delete_asks_first_and_kills_later(node: Node, tmp_path: Path) -> None:
+    """The container hears the request, stays nevertheless, and is killed when its time is over."""
+    stubborn = shell(
+        "trap 'touch /told/asked' TERM; echo up; while :; do sleep 0.1; done",
+        volumeMounts=[{"name": "told", "mountPath": "/told"}],
+    )
+    volumes = [{"name": "told", "hostPath": {"path": str(tmp_path)}}]
+    uid = node.run({"containers": [stubborn], "volumes": volumes})
     node.wait_phase(uid, "Running")
     eventually(lambda: node.log(uid) == "up\n")
-    begun = time.monotonic()
-    node.pods.request_delete(uid, 2)
+    node.pods.request_delete(uid, 5)
+    eventually((tmp_path / "asked").exists)
     node.wait_gone(uid)
-    assert 0.9 < time.monotonic() - begun < 6
     assert not (node.settings.root / "pods" / uid).exists()
     assert not (node.settings.root / "netns" / uid).exists()
     assert not (node.settings.root / "sandboxes" / uid).exists()
@@ -199,11 +198,8 @@ def test_leftovers_in_the_pods_cgroup_die_with_it(node: Node) -> None:
 
 
 def test_a_burst_of_pods(node: Node) -> None:
-    """Twenty at once: all run, none shares an address, and the last does not wait for seconds."""
-    begun = time.monotonic()
+    """Twenty at once: all run, and none shares an address."""
     uids = [node.run({"terminationGracePeriodSeconds": 0, "containers": [shell("sleep 100")]}) for _ in range(20)]
     for uid in uids:
         node.wait_phase(uid, "Running", within_s=60)
-    print(f"20 Pods in {time.monotonic() - begun:.2f} s")
     assert len({node.status(uid).pod_ip for uid in uids}) == 20
-    assert time.monotonic() - begun < 20
