@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import re
 import stat
 from collections.abc import Iterable
@@ -33,16 +34,16 @@ MODULES = [
 ]
 
 BINARIES = {
-    "bin/busybox": ("bin/busybox", "usr/bin/busybox"),
-    "usr/sbin/dropbear": ("usr/sbin/dropbear",),
-    "usr/bin/dropbearkey": ("usr/bin/dropbearkey",),
-    "usr/sbin/qemu-ga": ("usr/sbin/qemu-ga",),
-    "usr/sbin/dhcp6c": ("usr/sbin/dhcp6c",),
+    "bin/busybox": "usr/bin/busybox",
+    "usr/sbin/dropbear": "usr/sbin/dropbear",
+    "usr/bin/dropbearkey": "usr/bin/dropbearkey",
+    "usr/sbin/qemu-ga": "usr/sbin/qemu-ga",
+    "usr/sbin/dhcp6c": "usr/sbin/dhcp6c",
     # Where dropbear looks for it; today's scp speaks SFTP, older ones start scp on the other side.
-    "usr/lib/sftp-server": ("usr/lib/openssh/sftp-server",),
-    "usr/bin/scp": ("usr/bin/scp",),
+    "usr/lib/sftp-server": "usr/lib/openssh/sftp-server",
+    "usr/bin/scp": "usr/bin/scp",
     # busybox here serves no UDP.
-    "usr/sbin/inetd": ("usr/sbin/inetutils-inetd",),
+    "usr/sbin/inetd": "usr/sbin/inetutils-inetd",
 }
 DIRECTORIES = [
     "dev",
@@ -122,7 +123,7 @@ def _add_overlay(archive: Cpio, overlay: Path) -> None:
 
 
 def _add_programs(archive: Cpio, unpacked: Path) -> None:
-    sources = {name: _first(unpacked, candidates) for name, candidates in BINARIES.items()}
+    sources = {name: _file(unpacked, source) for name, source in BINARIES.items()}
     for name, source in sources.items():
         archive.file(name, source.read_bytes(), executable=True)
     for applet in run(str(sources["bin/busybox"]), "--list-full").split():
@@ -132,22 +133,20 @@ def _add_programs(archive: Cpio, unpacked: Path) -> None:
         archive.file(name, library.read_bytes(), executable=True)
 
 
-def _first(root: Path, candidates: Iterable[str]) -> Path:
-    for candidate in candidates:
-        if (root / candidate).is_file():
-            return root / candidate
-    raise BuildError(f"the packages hold none of {', '.join(candidates)}")
+def _file(root: Path, name: str) -> Path:
+    if not (root / name).is_file():
+        raise BuildError(f"the packages hold no /{name}")
+    return root / name
 
 
 def _libraries(unpacked: Path, programs: Iterable[Path]) -> dict[str, Path]:
     """Asks the unpacked loader itself, so that the host's libraries never get in."""
-    loader = _first(unpacked, ("lib64/ld-linux-x86-64.so.2", "usr/lib64/ld-linux-x86-64.so.2")).resolve()
-    folders = [unpacked / part / "x86_64-linux-gnu" for part in ("lib", "usr/lib")]
-    found = {"lib64/ld-linux-x86-64.so.2": _first(unpacked, ("lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",))}
+    loader = _file(unpacked, "usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
+    found = {"lib64/ld-linux-x86-64.so.2": loader}
     for program in programs:
         if program.name == "busybox":
             continue
-        listed = run(str(loader), "--library-path", ":".join(map(str, folders)), "--list", str(program))
+        listed = run(str(loader), "--library-path", str(loader.parent), "--list", str(program))
         for name, path in re.findall(r"^\s*([^/\s]+) => (/\S+)", listed, re.MULTILINE):
             if not Path(path).is_relative_to(unpacked):
                 raise BuildError(f"{program.name} needs {name}, which is in none of the packages")
@@ -156,23 +155,30 @@ def _libraries(unpacked: Path, programs: Iterable[Path]) -> dict[str, Path]:
 
 
 def _add_modules(archive: Cpio, unpacked: Path) -> None:
-    available = {path.stem.replace("-", "_"): path for path in (unpacked / "lib/modules").rglob("*.ko")}
+    paths = (unpacked / "usr/lib/modules").rglob("*.ko*")
+    available = {path.name.partition(".ko")[0].replace("-", "_"): path for path in paths}
     order: list[str] = []
     for module in MODULES:
         _append_with_dependencies(module.replace("-", "_"), available, order)
     for module in order:
-        archive.file(f"lib/modules/{module}.ko", _unsigned(available[module].read_bytes()))
+        archive.file(f"lib/modules/{module}.ko", _unsigned(_module(available[module])))
     archive.file("lib/modules/order", "".join(f"{module}\n" for module in order).encode())
 
 
 def _append_with_dependencies(module: str, available: dict[str, Path], order: list[str]) -> None:
     if module in order or module not in available:
         return
-    declared = re.search(rb"\0depends=([^\0]*)\0", available[module].read_bytes())
+    declared = re.search(rb"\0depends=([^\0]*)\0", _module(available[module]))
     for dependency in (declared.group(1).decode() if declared else "").split(","):
         if dependency:
             _append_with_dependencies(dependency.replace("-", "_"), available, order)
     order.append(module)
+
+
+def _module(path: Path) -> bytes:
+    """Unpacked, as the guest's busybox loads it; since Debian 13 they come compressed."""
+    data = path.read_bytes()
+    return lzma.decompress(data) if path.suffix == ".xz" else data
 
 
 def _unsigned(module: bytes) -> bytes:

@@ -86,6 +86,10 @@ def fetch(names: list[str], packages: list[Package], cache: Path) -> list[Path]:
 
 
 def unpack(files: list[Path], target: Path) -> None:
-    target.mkdir(parents=True)
+    """Into a tree whose /bin, /lib and the like are links into /usr: only older releases have files there."""
+    for name in ("bin", "sbin", "lib", "lib64"):
+        (target / "usr" / name).mkdir(parents=True)
+        (target / name).symlink_to(f"usr/{name}")
+    script = 'dpkg-deb --fsys-tarfile "$1" | tar -x --keep-directory-symlink -C "$2"'
     for file in files:
-        run("dpkg-deb", "-x", str(file), str(target))
+        run("sh", "-c", script, "sh", str(file), str(target))
