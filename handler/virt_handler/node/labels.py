@@ -33,6 +33,7 @@ OWNED_PREFIXES = (
     LABEL_OBSOLETE_HOST_MODEL,
 )
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_VERSION = re.compile(r"-v\d+$")
 #: What libvirt calls differently from the API.
 _HYPERV_NAMES = {"stimer": "synictimer", "vendor_id": "vendorid"}
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "s390x": "s390x"}
@@ -69,7 +70,7 @@ def _parse(text: str) -> ElementTree.Element:
 def _cpu_keys(root: ElementTree.Element, obsolete: frozenset[str]) -> Iterator[tuple[str, str]]:
     for model in root.iterfind("./cpu/mode[@name='custom']/model"):
         name = (model.text or "").strip()
-        if name in obsolete:
+        if _unversioned(name) in obsolete:
             continue
         yield names.LABEL_PREFIX_CPU_MODEL_MIGRATION, name
         if model.get("usable") == "yes":
@@ -80,10 +81,15 @@ def _cpu_keys(root: ElementTree.Element, obsolete: frozenset[str]) -> Iterator[t
     name = (host.findtext("model") or "").strip()
     yield names.LABEL_PREFIX_HOST_MODEL_CPU, name
     yield names.LABEL_PREFIX_CPU_VENDOR, (host.findtext("vendor") or "").strip()
-    if name in obsolete:
+    if _unversioned(name) in obsolete:
         yield LABEL_OBSOLETE_HOST_MODEL.rpartition("/")[0] + "/", "obsolete-host-model"
     else:
         yield names.LABEL_PREFIX_CPU_MODEL_MIGRATION, name
+
+
+def _unversioned(name: str) -> str:
+    """libvirt 11 lists each version of a model by itself, too: 486 and 486-v1."""
+    return _VERSION.sub("", name)
 
 
 def _host_model(root: ElementTree.Element) -> ElementTree.Element | None:

@@ -87,6 +87,16 @@ def test_an_obsolete_host_model_is_told() -> None:
     assert "cpu-model-migration.node.kubevirt.io/EPYC" not in found
 
 
+def test_versions_of_a_model_are_as_obsolete_as_the_model() -> None:
+    """libvirt 11 lists them; a 486 has no interrupt controller that a q35 machine could use, whatever its version."""
+    models = "<model usable='yes' canonical='486-v1'>486</model><model usable='yes'>486-v1</model>"
+    newer = DOMAIN.replace(
+        "<model usable='yes'>Nehalem", f"{models}<model usable='yes'>Nehalem-v1</model><model usable='yes'>Nehalem"
+    )
+    found = set(labels(HOST, newer, kvm=False)) - set(labels(HOST, DOMAIN, kvm=False))
+    assert found == {"cpu-model.node.kubevirt.io/Nehalem-v1", "cpu-model-migration.node.kubevirt.io/Nehalem-v1"}
+
+
 def test_settings_of_kernel_and_kubelet(tmp_path: Path) -> None:
     assert kernel_labels(str(tmp_path)) == {}
     for path, text in {"proc/sys/kernel/sched_rt_runtime_us": "-1\n", "sys/kernel/mm/ksm/run": "1\n"}.items():
