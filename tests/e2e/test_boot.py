@@ -72,6 +72,19 @@ def test_boots_from_its_disk_and_prints_on_its_console(space: Space) -> None:
         assert console.leave() == 0
 
 
+def test_boots_with_uefi_and_a_tpm(space: Space) -> None:
+    """The firmware tells the kernel of both: its own services, and the TPM's table."""
+    manifest = kernel_boot("uefi")
+    manifest["spec"]["domain"]["firmware"]["bootloader"] = {"efi": {"secureBoot": False}}
+    manifest["spec"]["domain"]["devices"]["tpm"] = {}
+    manifest["spec"]["domain"]["memory"]["guest"] = "256Mi"  # Less is too little for the firmware.
+    space.boot(manifest)
+    with space.console("uefi") as console:
+        console.prompt(within_s=120)
+        assert "runtime" in console.shell("ls /sys/firmware/efi")
+        assert "TPM2" in console.shell("ls /sys/firmware/acpi/tables")
+
+
 def test_boots_a_kernel_out_of_an_image(space: Space) -> None:
     space.boot(kernel_boot("kernel"))
     with space.console("kernel") as console:

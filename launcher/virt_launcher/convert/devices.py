@@ -11,6 +11,8 @@ from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
 
 _FREE_PAGE_REPORTING_OFF = names.ANNOTATION_FREE_PAGE_REPORTING_DISABLED
+#: What a TPM is made of, by Debian package: one is the TPM, the other writes its first state.
+_TPM_PROGRAMS = {"swtpm": "swtpm", "swtpm_setup": "swtpm-tools"}
 
 
 def configure_rng(context: Context, domain: Domain) -> None:
@@ -67,8 +69,10 @@ def configure_tpm(context: Context, domain: Domain) -> None:
     spec = context.vmi.spec.domain.devices.tpm
     if spec is None or spec.enabled is False:
         return
-    if shutil.which("swtpm", path="/usr/bin:/bin:/usr/local/bin") is None:
-        raise InvalidVMIError("spec.domain.devices.tpm", "the launcher's image has no swtpm")
+    for program, package in _TPM_PROGRAMS.items():
+        if shutil.which(program, path="/usr/bin:/bin:/usr/local/bin") is None:
+            why = f"there is no {program} where the launcher runs; Debian's package is {package}"
+            raise InvalidVMIError("spec.domain.devices.tpm", why)
     domain.devices.tpms.append(Tpm(model="tpm-tis", backend_type="emulator", backend_version="2.0"))
 
 

@@ -61,7 +61,8 @@ def _configure_efi(context: Context, domain: Domain, secure: bool) -> None:
         path = "spec.domain.firmware.bootloader.efi"
         kind = "UEFI with secure boot" if secure else "UEFI"
         looked = ", ".join(pair.code for pair in candidates)
-        raise InvalidVMIError(path, f"the launcher's image has no {kind} firmware (looked for {looked})")
+        why = f"there is no {kind} firmware where the launcher runs (looked for {looked}); Debian's package is ovmf"
+        raise InvalidVMIError(path, why)
     domain.os.loader, domain.os.loader_type = found.code, "pflash"
     domain.os.loader_readonly, domain.os.loader_secure = True, secure
     domain.os.nvram = f"{context.machine_dir}/efi-variables.fd"

@@ -84,10 +84,20 @@ def test_refused_with_the_path_of_the_field(name: str) -> None:
     assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_missing_uefi_names_what_was_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_uefi_names_what_was_looked_for_and_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("virt_launcher.convert.firmware.Ovmf.present", property(lambda self: False))
-    with pytest.raises(InvalidVMIError, match=r"bootloader\.efi: .*secure boot.*OVMF_CODE"):
+    with pytest.raises(InvalidVMIError, match=r"bootloader\.efi: .*secure boot.*OVMF_CODE.*package is ovmf"):
         convert(context_of(Case(domain={"firmware": {"bootloader": {"efi": {}}}})))
+
+
+@pytest.mark.parametrize(("program", "package"), [("swtpm", "swtpm"), ("swtpm_setup", "swtpm-tools")])
+def test_missing_tpm_program_names_its_package(monkeypatch: pytest.MonkeyPatch, program: str, package: str) -> None:
+    present = {"swtpm", "swtpm_setup"} - {program}
+    monkeypatch.setattr(
+        "virt_launcher.convert.devices.shutil.which", lambda name, path: name if name in present else None
+    )
+    with pytest.raises(InvalidVMIError, match=rf"devices\.tpm: there is no {program} .*package is {package}$"):
+        convert(context_of(Case(domain={"devices": {"tpm": {}}})))
 
 
 def test_missing_tap_is_not_the_users_fault() -> None:

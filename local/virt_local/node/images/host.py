@@ -45,6 +45,7 @@ _ETC = (
     "services",
     "ssl/certs",
     "ssl/openssl.cnf",
+    "swtpm*",
     "timezone",
 )
 _PASSWD = f"""root:x:0:0:root:/:/usr/sbin/nologin
