@@ -29,6 +29,10 @@ test-local: setup-dev ## virt-local's own tests, which are part of `make test` t
 test-cluster: setup-dev setup-cluster guest images ## the end-to-end tests on a real Kubernetes: our own, or that of KUBECONFIG
 	@hack/test-cluster
 
+.PHONY: fresh
+fresh: ## README's commands on bare Debian machines made from packages, as CI runs them (needs root; about an hour)
+	@.ci/run
+
 .PHONY: bench-cluster
 bench-cluster: setup-dev guest ## the rows of the baseline on the cluster of KUBECONFIG, with Virtpod in it
 	VIRTPOD_ENGINE=kubernetes $(PY) -m tests.bench.kubernetes
