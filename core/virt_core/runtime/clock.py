@@ -58,7 +58,7 @@ class FakeClock:
         self._monotonic = 1000.0
         self._lock = threading.Lock()
         self._waiters: list[threading.Condition] = []
-        self._sleepers = 0
+        self._deadlines: list[float] = []
 
     def now(self) -> datetime:
         with self._lock:
@@ -84,7 +84,7 @@ class FakeClock:
     def wait(self, event: threading.Event, timeout_s: float) -> bool:
         with self._lock:
             deadline = self._monotonic + timeout_s
-            self._sleepers += 1
+            self._deadlines.append(deadline)
         try:
             while not event.wait(_FAKE_POLL_S):
                 if self.monotonic() >= deadline:
@@ -92,7 +92,7 @@ class FakeClock:
             return True
         finally:
             with self._lock:
-                self._sleepers -= 1
+                self._deadlines.remove(deadline)
 
     def wait_on(self, condition: threading.Condition, timeout_s: float | None) -> None:
         # Registered before the time is read: a step in between then finds the waiter and notifies it.
@@ -106,6 +106,7 @@ class FakeClock:
                 self._waiters.remove(condition)
 
     def waiters(self) -> int:
-        """How many threads wait now: lets a test step only when its subject waits."""
+        """How many threads wait now: lets a test step only when its subject waits. One whose time has come does not,
+        even if a busy machine has not let it run yet."""
         with self._lock:
-            return len(self._waiters) + self._sleepers
+            return len(self._waiters) + sum(deadline > self._monotonic for deadline in self._deadlines)

@@ -7,12 +7,13 @@ import logging
 import re
 import subprocess
 import sys
+import threading
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from framework.waiting import running
+from framework.waiting import eventually, running
 
 from virt_core.runtime import logs
 from virt_core.runtime.clock import FakeClock
@@ -261,3 +262,14 @@ def test_trace_adds_up() -> None:
         clock.step(0.25)
     clock.step(0.1)
     assert trace.fields() == {"define_domain_ms": 250.0, "total_ms": 350.0}
+
+
+def test_a_sleeper_whose_time_has_come_no_longer_waits() -> None:
+    """Also while it has not run yet: whoever steps the time by hand would step once too often."""
+    clock = FakeClock()
+    sleeper = threading.Thread(target=clock.wait, args=(threading.Event(), 2.0))
+    sleeper.start()
+    eventually(lambda: clock.waiters() == 1)
+    clock.step(2.0)
+    assert clock.waiters() == 0
+    sleeper.join(5)
