@@ -30,7 +30,7 @@ class Start:
 class Boot:
     kernel: Path
     initrd: Path
-    args: str = "console=ttyS0 quiet"
+    args: str = "console=ttyS0 quiet no_timer_check"
 
 
 def wait_for_line(log: Path, since: float, timeout_s: float = 60) -> float:

@@ -47,6 +47,6 @@ def kernel_boot(
     manifest["spec"]["domain"]["devices"]["disks"] = []
     container = {"image": GUEST_IMAGE, "kernelPath": kernel, "initrdPath": initrd}
     manifest["spec"]["domain"]["firmware"] = {
-        "kernelBoot": {"kernelArgs": "console=ttyS0 quiet", "container": container}
+        "kernelBoot": {"kernelArgs": "console=ttyS0 quiet no_timer_check", "container": container}
     }
     return manifest
