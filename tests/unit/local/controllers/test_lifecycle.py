@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from framework.fake_kube import FakeKube, fake_kube
 from framework.waiting import eventually, running
-from virt_local.controllers.directories import remove_tree
 
 from virt_core.apis.base import from_plain
 from virt_core.apis.coordination import Lease
@@ -24,7 +23,7 @@ from virt_core.runtime.times import rfc3339
 from virt_local.controllers.claim_rules import DEFAULT_CLASS, PROVISIONER, default_class, fits, why_pending
 from virt_local.controllers.node_lifecycle import NodeLifecycle, wanted_taints
 from virt_local.controllers.pod_gc import PodCollector
-from virt_local.controllers.volume_claims import VolumeClaims
+from virt_local.controllers.volume_claims import VolumeClaims, remove_tree
 
 NODE = "/api/v1/nodes/node1"
 PVC = "/api/v1/namespaces/default/persistentvolumeclaims/data"
