@@ -64,7 +64,7 @@ def update(change: Change) -> Update:
         if change.follows(what):
             follow(change, result)
     before, after = _comparable(change, change.started), _comparable(change, change.wanted)
-    if paths := list(_different(before, after, "spec.template.spec")):
+    if paths := list(_different(before, after, to_plain(change.vmi.spec), "spec.template.spec")):
         shown = ", ".join(paths[:_MAX_PATHS]) + (" and others" if len(paths) > _MAX_PATHS else "")
         result.restart.append(f"{shown} changed")
     result.operations += links.operations(change.wanted, change.vmi)
@@ -174,16 +174,16 @@ def _comparable(change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, A
     return plain
 
 
-def _different(before: Any, after: Any, path: str) -> Iterator[str]:
-    """The paths that differ, as short as they say where it is."""
-    if before == after:
+def _different(before: Any, after: Any, running: Any, path: str) -> Iterator[str]:
+    """The paths that differ, as short as they say where it is. To write down what runs by default is no difference."""
+    if before == after or (before is None and after == running):
         return
     if not (before or after) or not all(isinstance(side, dict | None) for side in (before, after)):
         yield path
         return
-    before, after = before or {}, after or {}
+    before, after, running = before or {}, after or {}, running if isinstance(running, dict) else {}
     for key in sorted(before.keys() | after.keys()):
-        yield from _different(before.get(key), after.get(key), f"{path}.{key}")
+        yield from _different(before.get(key), after.get(key), running.get(key), f"{path}.{key}")
 
 
 def is_applicable(vmi: VirtualMachineInstance, generation: int) -> bool:

@@ -181,6 +181,16 @@ def test_what_is_not_built_waits_for_a_restart_and_leaves_the_vmi_alone(
     assert (paths(back), back.message) == ([BUMP], "")
 
 
+def test_to_write_down_what_runs_by_default_needs_no_restart() -> None:
+    vmi = running({"cores": 1, "sockets": 1, "model": "host-model"})
+    same = change(spec(), spec(cpu={"sockets": 1, "model": "host-model"}), vmi, support=TODAY)
+    assert (paths(same), same.message) == ([BUMP], "")
+    other = change(spec(), spec(cpu={"sockets": 1, "threads": 2}), vmi, support=TODAY)
+    assert "spec.template.spec.domain.cpu.threads changed" in other.message
+    back = change(spec(cpu={"sockets": 2}), spec(), running({"cores": 1, "sockets": 2}), support=TODAY)
+    assert "spec.template.spec.domain.cpu.sockets changed" in back.message
+
+
 def test_only_a_live_vmi_of_another_generation_is_looked_at() -> None:
     assert is_applicable(owned_vmi(), 2)
     assert not is_applicable(owned_vmi(), 1)
