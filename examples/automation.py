@@ -1,12 +1,7 @@
 """Drives a VMI through its whole life over gRPC: create, wait, talk to it on its console, pause, delete.
 
     kubectl create serviceaccount robot
-    kubectl create clusterrole robot --verb='*' \
-        --resource=virtualmachineinstances.kubevirt.io,virtualmachines.kubevirt.io \
-        --resource=virtualmachineinstances.subresources.kubevirt.io/console \
-        --resource=virtualmachineinstances.subresources.kubevirt.io/pause \
-        --resource=virtualmachineinstances.subresources.kubevirt.io/unpause
-    kubectl create rolebinding robot --clusterrole=robot --serviceaccount=default:robot
+    kubectl create rolebinding robot --clusterrole=kubevirt.io:edit --serviceaccount=default:robot
     python examples/automation.py examples/vmi-guest.yaml --token "$(kubectl create token robot)"
 
 The kubeconfig of virt-local says where the service is; elsewhere give --address and --ca-file.
