@@ -14,6 +14,7 @@ from virt_api.automation.failures import Failure, invalid
 from virt_api.automation.objects import VMI, Target, View, view
 from virt_core.apis import names
 from virt_core.apis.handoffs import HANDOFFS, of_start
+from virt_core.apis.meta import Condition
 from virt_core.rpc.status import failed_precondition
 from virt_protos.automation.v1 import automation_pb2 as pb
 
@@ -24,6 +25,7 @@ DEFAULT_TIMEOUT_S = 300.0
 TELL_S = 10.0
 #: So much before the caller's own deadline, so that the answer still says how far it is.
 _EARLIER_S = 0.25
+_ABILITIES = (names.CONDITION_LIVE_MIGRATABLE, names.CONDITION_STORAGE_LIVE_MIGRATABLE)
 _ON_THE_WAY = ("", names.PHASE_PENDING, names.PHASE_SCHEDULING, names.PHASE_SCHEDULED)
 
 
@@ -68,6 +70,11 @@ def hopeless(goal: Goal, target: Target, seen: View | None, before: View | None)
     return ""
 
 
+def _holds_up(condition: Condition) -> bool:
+    """What a machine cannot do later does not keep it from its goal."""
+    return condition.status == names.FALSE and condition.type not in _ABILITIES
+
+
 def standing(target: Target, seen: View | None) -> str:
     """How far it is, for people."""
     if seen is None:
@@ -77,7 +84,7 @@ def standing(target: Target, seen: View | None) -> str:
         parts.append("being deleted")
     if seen.status.reason:
         parts.append(seen.status.reason)
-    parts += [each.message for each in seen.status.conditions if each.status == names.FALSE and each.message]
+    parts += [each.message for each in seen.status.conditions if _holds_up(each) and each.message]
     if target.resource is VMI and seen.phase in _ON_THE_WAY:
         done = {each.name for each in of_start(seen.status.handoffs)}
         parts += [f"waiting for {kind.waiting_for}" for kind in HANDOFFS if kind.name not in done][:1]

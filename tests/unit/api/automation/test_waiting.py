@@ -68,6 +68,8 @@ def test_the_sentence_names_what_is_missing() -> None:
     assert standing(TARGET, seen("Pending", handoffs=handoffs)).endswith("virt-controller to create the launcher Pod")
     failed = seen("Failed", reason="GuestCrashed", conditions=[{"type": "Ready", "status": "False", "message": "bang"}])
     assert standing(TARGET, failed) == "Failed, GuestCrashed, bang"
+    fixed = seen("Running", conditions=[{"type": "LiveMigratable", "status": "False", "message": "not built"}])
+    assert standing(TARGET, fixed) == "Running", "what it cannot do later is not what it waits for"
     assert standing(TARGET, None) == "there is no VirtualMachineInstance default/x"
 
 
