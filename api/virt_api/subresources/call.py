@@ -12,7 +12,7 @@ from virt_api.authn import Identity
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem, from_api
-from virt_core.apis.base import Struct, decode, from_plain
+from virt_core.apis.base import Struct, decode
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.configvalues import ClusterConfig
@@ -57,7 +57,7 @@ class Call:
             raise from_api(error, self.name) from error
 
     async def body(self, cls: type[T], *, required: bool = False) -> T:
-        """JSON or YAML. Fields that nobody knows are ignored, as clients may be newer. Raises Problem 400."""
+        """JSON. Fields that nobody knows are ignored, as clients may be newer. Raises Problem 400."""
         body = await self.request.read()
         if not body.strip():
             if required:
@@ -67,25 +67,13 @@ class Call:
             return decode(body, cls)
         except msgspec.ValidationError as error:
             raise Problem(400, f"the body is not what this call takes: {error}") from error
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            return from_yaml(body, cls)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise not_json() from error
 
 
-def from_yaml(body: bytes, cls: type[T]) -> T:
-    """Raises Problem 400."""
-    # Not needed by anybody but people who write YAML by hand.
-    import yaml
-
-    try:
-        document = yaml.safe_load(body)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, "the body is neither JSON nor YAML") from error
-    if not isinstance(document, dict):
-        raise Problem(400, "the body is not an object")
-    try:
-        return from_plain(document, cls)
-    except msgspec.ValidationError as error:
-        raise Problem(400, f"the body is not what this call takes: {error}") from error
+def not_json() -> Problem:
+    """YAML is not read here: a few bytes of it can stand for gigabytes, and its parser holds up everybody else."""
+    return Problem(400, "the body is not JSON")
 
 
 def accepted() -> web.Response:

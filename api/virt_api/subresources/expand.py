@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import yaml
 from aiohttp import web
 
 from virt_api.admission import document
 from virt_api.admission.causes import Refused
 from virt_api.problems import Problem
-from virt_api.subresources.call import Call, json_response
+from virt_api.subresources.call import Call, json_response, not_json
 from virt_core.apis.base import to_plain
 from virt_core.apis.meta import StatusCause, StatusDetails
 from virt_core.apis.names import GROUP
@@ -57,11 +56,8 @@ def _document(body: bytes) -> dict[str, Any]:
         raise Problem(400, "this call needs a body: a VirtualMachine")
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        try:
-            found = yaml.safe_load(body)
-        except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-            raise Problem(400, "the body is neither JSON nor YAML") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise not_json() from error
     if not isinstance(found, dict):
         raise Problem(400, "the body is not an object")
     return found

@@ -100,10 +100,28 @@ def test_a_lost_race_is_run_again_and_not_for_ever(rig: Rig) -> None:
     assert put(rig, "restart")[0] == 409
 
 
-def test_bodies_may_be_yaml_and_newer_than_we_are(rig: Rig) -> None:
+#: Nine levels of nine aliases each: 400 million words in 500 bytes.
+BOMB = "\n".join(
+    ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    + ["spec: *a8"]
+).encode()
+
+
+@pytest.mark.parametrize("body", [BOMB, b"[" * 100_000, b'{"spec":' * 50_000, b"kind: VirtualMachine\n", b"\xff"])
+def test_a_viewer_cannot_take_virt_api_down_with_a_body(rig: Rig, body: bytes) -> None:
+    """expand-vm-spec is for everybody who may look; it read YAML, whose aliases stand for gigabytes."""
+    url = f"{rig.url}/apis/subresources.kubevirt.io/v1/namespaces/default/expand-vm-spec"
+    code, answer = call(rig, "PUT", url, headers=BEARER, body=body)
+    assert (code, answer["message"]) == (400, "the body is not JSON")
+    assert call(rig, "GET", f"{rig.url}/healthz")[0] == 200
+
+
+def test_bodies_may_be_newer_than_we_are(rig: Rig) -> None:
     rig.client.vmis.clear()
     for body, expected in (
-        (b"paused: true\n", 202),
+        (b'{"paused":true}', 202),
+        (b"paused: true\n", 400),
         (b"[1]", 400),
         (b"{", 400),
         (b"paused: 5", 400),
