@@ -17,6 +17,7 @@ from virt_core.kube.controller import Controller, Synced
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.clock import SystemClock
+from virt_core.runtime.files import private_directory
 from virt_core.runtime.health import Check, HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
 from virt_core.runtime.settings import click_settings
@@ -167,6 +168,7 @@ def main(
 ) -> None:
     """Runs the VMs of one node."""
     configure(COMPONENT, log_level)
+    private_directory(state_dir)
     # Launchers run as another user and must reach the sockets that we make for them; every file of ours names its mode.
     os.umask(0)
     client = KubeClient(load_connection(kubeconfig), COMPONENT)

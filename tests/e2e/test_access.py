@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from .conftest import Space
-from .engine import eventually
+from .engine import Engine, VirtLocal, eventually
 from .manifests import kernel_boot
 from .subresource import Subresources
 
@@ -142,3 +142,12 @@ def status(method: str, url: str, headers: dict[str, str]) -> int:
             return response.status
 
     return int(asyncio.run(asyncio.wait_for(run(), 30)))
+
+
+def test_what_virt_handler_keeps_is_its_own(engine: Engine) -> None:
+    """It runs with umask 0: an open directory let any user of the machine plant a link where root writes."""
+    if not isinstance(engine, VirtLocal):
+        pytest.skip("looks into virt-local's data directory")
+    kept = [path for path in engine.data.glob("nodes/*/virt-handler/**") if path.is_dir()]
+    assert kept
+    assert [str(path) for path in kept if path.stat().st_mode & 0o077] == []

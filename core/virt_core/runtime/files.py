@@ -36,6 +36,23 @@ class TooLarge(OSError):
         super().__init__(errno.EFBIG, f"larger than {limit} bytes", path)
 
 
+def private_directory(path: str) -> None:
+    """Makes a directory that only we may enter, and what is missing above it, whatever the umask says. Raises
+    PermissionError when it is a link or somebody else's."""
+    before = os.umask(0o077)
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    finally:
+        os.umask(before)
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if os.fstat(fd).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "is not ours", path)
+        os.fchmod(fd, 0o700)
+    finally:
+        os.close(fd)
+
+
 def open_beneath(root: int | str | os.PathLike[str], relpath: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
     """Opens a path below a directory (a descriptor, or a path that we trust). ELOOP and EXDEV mean an attempt."""
     if isinstance(root, int):

@@ -14,6 +14,7 @@ import msgspec
 
 from virt_core.apis.base import Struct, decode, encode
 from virt_core.apis.netplan import NetReport
+from virt_core.runtime.files import private_directory
 from virt_core.runtime.logs import get_logger
 from virt_handler.pods.files import checked_name
 
@@ -52,7 +53,7 @@ class RecordStore(Generic[T]):
     def __init__(self, directory: str, cls: type[T]) -> None:
         self._directory = directory
         self._cls = cls
-        os.makedirs(directory, mode=0o700, exist_ok=True)
+        private_directory(directory)
 
     def put(self, record: T) -> None:
         path = self._path(record.pod_uid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -14,7 +15,15 @@ from pathlib import Path
 import pytest
 from framework.waiting import eventually
 
-from virt_core.runtime.files import SafeDir, TooLarge, connectable_socket, open_beneath, read_beneath, socket_path
+from virt_core.runtime.files import (
+    SafeDir,
+    TooLarge,
+    connectable_socket,
+    open_beneath,
+    private_directory,
+    read_beneath,
+    socket_path,
+)
 from virt_core.runtime.inotify import Inotify, wait_for_entry
 from virt_core.runtime.procs import ProcessGone, ProcessId, cgroup_paths, children, start_time
 
@@ -193,3 +202,23 @@ def test_a_process_is_its_pid_and_start_time() -> None:
         start_time(child.pid)
     with pytest.raises(ProcessGone):
         me.signal()
+
+
+def test_a_private_directory_is_closed_whatever_the_umask_says(tmp_path: Path) -> None:
+    """virt-handler runs with umask 0 for its sockets; a link planted in an open directory of its own was followed."""
+    before = os.umask(0)
+    try:
+        private_directory(str(tmp_path / "a" / "b"))
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("a", "a/b")] == [0o700, 0o700]
+    (tmp_path / "a" / "b").chmod(0o777)
+    private_directory(str(tmp_path / "a" / "b"))
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+
+
+def test_a_private_directory_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "theirs")
+    with pytest.raises(OSError, match="link"):
+        private_directory(str(tmp_path / "link"))
