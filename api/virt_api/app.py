@@ -39,7 +39,7 @@ from virt_core.runtime.metrics import REGISTRY, Histogram
 log = get_logger(__name__)
 
 BODY_LIMIT = 4 << 20
-LATENCY = Histogram("virt_api_request_seconds", "Time to answer, streams left out", ("route", "method"))
+LATENCY = Histogram("virt_api_request_seconds", "Time to answer a request, without streams.", ("route", "method"))
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -41,29 +41,29 @@ Build = Callable[[], tuple[web.Application, Callable[[], Awaitable[None]]]]
 
 
 @click.command(context_settings=click_settings("virt-api"))
-@click.option("--kubeconfig", default=None, help="How to reach the API server; in a Pod by default its own account.")
+@click.option("--kubeconfig", default=None, help="Path of a kubeconfig. Default: the Pod's own service account.")
 @click.option("--listen", default="0.0.0.0:8443", help="Address of the HTTPS server.")
-@click.option("--serving-tls-dir", required=True, help="tls.crt and tls.key of the HTTPS server.")
-@click.option("--tls-dir", required=True, help="tls.crt, tls.key and ca.crt for calls to virt-handler.")
+@click.option("--serving-tls-dir", required=True, help="Directory with tls.crt and tls.key of the HTTPS server.")
+@click.option("--tls-dir", required=True, help="Directory with tls.crt, tls.key and ca.crt for calls to nodes.")
 @click.option("--serving-tls-secret", default="", help="Secret that is watched and written to --serving-tls-dir.")
 @click.option("--tls-secret", default="", help="Secret that is watched and written to --tls-dir.")
-@click.option("--namespace", default=INSTALL_NAMESPACE, help="Where Virtpod is installed.")
-@click.option("--handler-port", default=8186, help="Port of virt-handler where a node names only its address.")
+@click.option("--namespace", default=INSTALL_NAMESPACE, help="Namespace in which Virtpod is installed.")
+@click.option("--handler-port", default=8186, help="Port of virt-handler, where a node names none.")
 @click.option(
     "--requestheader-client-ca",
     default=None,
-    help="CA of the client certificate of the API aggregation layer; by default all about it is read from the cluster.",
+    help="CA of the API aggregation layer's client certificates. Default: all about them is read from the cluster.",
 )
 @click.option(
     "--requestheader-allowed-name",
     "allowed_names",
     multiple=True,
     default=("front-proxy-client",),
-    help="Common name of that certificate, where the CA is given; may be given more than once.",
+    help="Common name of such a certificate, if the CA is given. Can be given several times.",
 )
 @click.option("--automation-listen", default="0.0.0.0:8444", help="Address of the gRPC service automation/v1.")
 @click.option("--guestfs-image", default="", help="Image with the tools of virtctl guestfs.")
-@click.option("--log-level", default="info", help="debug, info, warning or error.")
+@click.option("--log-level", default="info", help="Lowest level to log: debug, info, warning or error.")
 def main(
     *,
     kubeconfig: str | None,

@@ -120,7 +120,9 @@ class Nodes:
         except grpc.aio.AioRpcError as error:
             raise from_node(error.code(), error.details() or "", endpoint.name) from error
         if answer.version not in PROTOCOL_VERSIONS:
-            raise Problem(500, f"virt-handler on node {endpoint.name} speaks protocol {answer.version}, we do not")
+            raise Problem(
+                500, f"virt-handler on node {endpoint.name} speaks protocol {answer.version}, which virt-api does not"
+            )
 
 
 async def _awaken(channel: grpc.aio.Channel) -> None:

@@ -39,7 +39,7 @@ def test_a_machine_that_must_move_and_cannot_stays_and_says_what_to_do(space: Sp
     space.ready("tied")
     refused = evict(space, "tied")
     assert refused.returncode != 0
-    assert "live migration is not built yet; stop it, or set its evictionStrategy to None" in refused.stderr
+    assert "live migration is not built yet; stop the VMI, or set its evictionStrategy to None" in refused.stderr
     assert "evacuationNodeName" not in space.vmi("tied")["status"]
     assert space.vmi("tied")["status"]["phase"] == "Running"
 

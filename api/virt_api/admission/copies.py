@@ -65,7 +65,13 @@ class Copies:
     def _one_restore(self, spec: VirtualMachineRestoreSpec, namespace: str) -> None:
         for other in self._cluster.list(VirtualMachineRestore, namespace):
             if other.spec.target == spec.target and not other.status.complete:
-                _refuse([invalid("spec.target", f"{other.metadata.name!r} is restoring the same VM")])
+                _refuse(
+                    [
+                        invalid(
+                            "spec.target", f"VirtualMachineRestore {other.metadata.name!r} is already restoring this VM"
+                        )
+                    ]
+                )
 
     def export(self, request: AdmissionRequest) -> None:
         spec = read_member(document_of(request.object), VirtualMachineExportSpec)
@@ -90,7 +96,14 @@ class Copies:
         for other in self._cluster.list(VirtualMachineBackup, namespace):
             done = any(c.type in ("Complete", "Failed") and c.status == "True" for c in other.status.conditions)
             if other.spec.source == spec.source and not done:
-                _refuse([invalid("spec.source", f"{other.metadata.name!r} is backing up the same source")])
+                _refuse(
+                    [
+                        invalid(
+                            "spec.source",
+                            f"VirtualMachineBackup {other.metadata.name!r} is already backing up this source",
+                        )
+                    ]
+                )
 
     def tracker(self, request: AdmissionRequest) -> None:
         spec = read_member(document_of(request.object), VirtualMachineBackupTrackerSpec)
@@ -157,7 +170,7 @@ def _restore(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
         if not override.volume_name:
             yield invalid(f"spec.volumeRestoreOverrides[{i}]", "volumeName must be given")
         elif not (override.restore_name or override.labels or override.annotations):
-            yield invalid(f"spec.volumeRestoreOverrides[{i}]", "changes nothing")
+            yield invalid(f"spec.volumeRestoreOverrides[{i}]", "must give restoreName, labels or annotations")
     for i, patch in enumerate(spec.patches):
         path = _patch_path(patch)
         if path is None:
@@ -183,7 +196,7 @@ def _export(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
     if not source.name:
         yield invalid("spec.source.name", "must be given")
     if (source.api_group or "") != _EXPORTS[source.kind]:
-        yield invalid("spec.source.APIGroup", f"{source.kind} is in the group {_EXPORTS[source.kind]!r}")
+        yield invalid("spec.source.APIGroup", f"must be {_EXPORTS[source.kind]!r} for the kind {source.kind}")
 
 
 def _clone(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
@@ -206,7 +219,7 @@ def _clone(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
     if target is not None and target.kind != VM:
         yield invalid("spec.Target.Kind", one_of(target.kind, (VM,)))
     if target is not None and (target.kind, target.name) == (source.kind, source.name):
-        yield invalid("spec.target.name", "source and target must differ")
+        yield invalid("spec.target.name", "must differ from spec.source.name")
     yield from _clone_changes(spec)
 
 
@@ -224,11 +237,11 @@ def _clone_changes(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
 def _filter(text: str) -> str:
     """A name, perhaps with ! before it and * at its end."""
     if not text or text == "!":
-        return "a name is needed"
+        return "must name a key"
     body = text.removeprefix("!")
     if "!" in body:
-        return "! may stand at the start only"
-    return "* may stand at the end only" if "*" in body[:-1] else ""
+        return "'!' can only be at the start"
+    return "'*' can only be at the end" if "*" in body[:-1] else ""
 
 
 def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:
@@ -237,7 +250,7 @@ def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:
     if source.kind not in groups:
         yield invalid("spec.source.kind", one_of(source.kind, tuple(groups)))
     elif source.api_group != groups[source.kind]:
-        yield invalid("spec.source.apiGroup", f"{source.kind} is in the group {groups[source.kind]!r}")
+        yield invalid("spec.source.apiGroup", f"must be {groups[source.kind]!r} for the kind {source.kind}")
     if not source.name:
         yield required("spec.source.name", "must be given")
     if spec.mode is not None and spec.mode not in ("Push", "Pull"):
@@ -245,4 +258,4 @@ def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:
     if not spec.pvc_name:
         yield required("spec.pvcName", "must be given")
     if spec.mode == "Pull" and not spec.token_secret_ref:
-        yield required("spec.tokenSecretRef", "a backup that is pulled needs a token")
+        yield required("spec.tokenSecretRef", "must be given when the mode is Pull")

@@ -38,7 +38,7 @@ class Shape(NamedTuple):
 def read(data: Any, cls: type[T], path: str) -> T:
     """The document as a struct. Raises Refused with every mistake of its form."""
     if not isinstance(data, dict):
-        raise Refused([required(path, "an object is needed here")])
+        raise Refused([required(path, "must be an object")])
     fixed, causes = check(data, cls, path)
     if causes:
         raise Refused(causes)

@@ -45,7 +45,7 @@ class EvictionAdmitter:
         launcher = self._cluster.get(Pod, owner.name, pod.metadata.namespace) if owner else None
         vmi = self._vmi(launcher) if launcher is not None else None
         if vmi is not None and not is_final(vmi):
-            raise _busy(f"cannot evict the hotplug Pod {pod.metadata.name}: its VMI still runs")
+            raise _busy(f"cannot evict the attachment Pod {pod.metadata.name}: its VMI is still running")
 
     def _vmi(self, pod: Pod) -> VirtualMachineInstance | None:
         name = pod.metadata.annotations.get(names.ANNOTATION_DOMAIN, "")
@@ -86,7 +86,7 @@ class EvictionAdmitter:
 def _why_not() -> str:
     if TODAY.is_built(LIVE_MIGRATION):
         return ""
-    return f": {LIVE_MIGRATION} is not built yet; stop it, or set its evictionStrategy to None"
+    return f": {LIVE_MIGRATION} is not built yet; stop the VMI, or set its evictionStrategy to None"
 
 
 def _busy(message: str) -> Denied:

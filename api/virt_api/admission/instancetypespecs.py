@@ -31,7 +31,7 @@ def _instancetype(spec: VirtualMachineInstancetypeSpec) -> Iterator[Cause]:
     if not 0 <= spec.memory.overcommit_percent <= 100:
         yield invalid(field, "must be from 0 to 100")
     if spec.memory.overcommit_percent and spec.memory.hugepages is not None:
-        yield invalid(field, "huge pages cannot be promised twice")
+        yield invalid(field, "cannot be given together with hugepages")
 
 
 def validate_preference(request: AdmissionRequest) -> None:
@@ -51,4 +51,4 @@ def _preference(spec: VirtualMachinePreferenceSpec) -> Iterator[Cause]:
     if options.across is not None and options.across not in SPREADS:
         yield invalid("spec.cpu.spreadOptions.across", one_of(options.across, SPREADS))
     if topology in ("spread", "preferSpread") and options.across == "CoresThreads" and options.ratio not in (None, 2):
-        yield invalid("spec.cpu.spreadOptions.ratio", "CoresThreads goes with a ratio of 2 only")
+        yield invalid("spec.cpu.spreadOptions.ratio", "must be 2 when across is CoresThreads")

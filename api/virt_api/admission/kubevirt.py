@@ -38,7 +38,7 @@ class KubeVirtValidator:
             raise Refused(causes)
         if request.operation == "CREATE" and (others := self._cluster.list(KubeVirt)):
             where = f"{others[0].metadata.namespace}/{others[0].metadata.name}"
-            raise Denied(f"there already is a KubeVirt object, {where}; a cluster has one")
+            raise Denied(f"there is already a KubeVirt object, {where}; a cluster can have only one")
         return Accepted(warnings=gates.warnings(developer.feature_gates if developer is not None else ()))
 
     def _delete(self, old: dict[str, Any]) -> None:
@@ -48,4 +48,4 @@ class KubeVirtValidator:
         for cls in (VirtualMachineInstance, VirtualMachine):
             if self._cluster.list(cls):
                 name = name_of(old)
-                raise Denied(f"{name} cannot be deleted while there are {cls.__name__}s")
+                raise Denied(f"KubeVirt {name} cannot be deleted while there are {cls.__name__}s")

@@ -30,7 +30,7 @@ def broken_metadata(
 ) -> Iterator[Cause]:
     restricted = sorted(set(labels) & set(RESTRICTED_LABELS))
     if restricted and not trusted:
-        yield not_supported(f"{path}.labels", f"{', '.join(restricted)} may be set by Virtpod only")
+        yield not_supported(f"{path}.labels", f"{', '.join(restricted)} can only be set by Virtpod")
     for annotation, gate in GATED_ANNOTATIONS:
         if annotation in annotations and not config.has(gate):
             yield invalid(f"{path}.annotations", f"{annotation} needs the feature gate {gate}")

@@ -54,9 +54,9 @@ class MigrationCreateValidator:
 
     def _causes(self, spec: VirtualMachineInstanceMigrationSpec, user: str) -> Iterator[Cause]:
         if not spec.vmi_name:
-            yield required("spec.vmiName", "say which VMI shall move")
+            yield required("spec.vmiName", "must name the VMI to migrate")
         if spec.priority is not None and user != self._controller:
-            yield forbidden("spec.migrationPriority", "only virt-controller decides about priorities")
+            yield forbidden("spec.migrationPriority", "can only be set by virt-controller")
         ends = {"sendTo": spec.send_to, "receive": spec.receive}
         for name, end in ends.items():
             if end is not None and not self._config().has(GATE):
@@ -70,7 +70,7 @@ class MigrationCreateValidator:
         if vmi is None:
             raise Denied(f"there is no VMI {name!r} in namespace {namespace!r}")
         if is_final(vmi):
-            raise Denied(f"VMI {name!r} has ended; it cannot move any more")
+            raise Denied(f"VMI {name!r} has ended and cannot be migrated")
         condition = next((c for c in vmi.status.conditions if c.type == names.CONDITION_LIVE_MIGRATABLE), None)
         if condition is None or condition.status != names.FALSE:
             return
@@ -82,7 +82,7 @@ class MigrationCreateValidator:
         others = self._cluster.list(VirtualMachineInstanceMigration, namespace, f"{_LABEL}={name}")
         for other in others:
             if other.spec.vmi_name == name and other.status.phase not in names.FINAL_PHASES:
-                raise Denied(f"VMI {name!r} is already being moved by {other.metadata.name!r}")
+                raise Denied(f"VMI {name!r} is already being migrated by {other.metadata.name!r}")
 
 
 def validate_migration_update(request: AdmissionRequest) -> None:
@@ -99,4 +99,4 @@ def _changes(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
     phase = status.get("phase") if isinstance(status, dict) else ""
     before = labels_of(old).get(_LABEL)
     if before is not None and labels_of(new).get(_LABEL) != before and phase not in names.FINAL_PHASES:
-        yield not_supported("metadata.labels", f"{_LABEL} must stay until the migration has ended")
+        yield not_supported("metadata.labels", f"{_LABEL} cannot be changed until the migration has ended")

@@ -97,7 +97,7 @@ class PresetValidator:
 
     def _causes(self, spec: VirtualMachineInstancePresetSpec) -> Iterator[Cause]:
         if spec.domain is None:
-            yield required("spec.domain", "say what is filled in")
+            yield required("spec.domain", "must be given")
             return
         if problem := selectors.flaw(spec.selector):
             yield invalid("spec.selector", problem)

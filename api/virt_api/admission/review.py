@@ -33,7 +33,7 @@ class Accepted:
 Admitter = Callable[[AdmissionRequest], PatchOps | Accepted | None]
 
 MAX_CAUSES = 10
-REVIEWS = Counter("virt_api_admission_reviews_total", "Admission reviews by path and verdict", ("path", "verdict"))
+REVIEWS = Counter("virt_api_admission_reviews_total", "Admission reviews by path and verdict.", ("path", "verdict"))
 
 
 class BadReview(ValueError):

@@ -51,7 +51,7 @@ class VMIUpdateValidator:
             if changed:
                 yield not_supported("spec", "the spec of a VMI cannot be changed; delete it and create it anew")
             if _restricted(new) != _restricted(old):
-                yield not_supported("metadata.labels", "labels of kubevirt.io may be changed by Virtpod only")
+                yield not_supported("metadata.labels", "labels of kubevirt.io can only be changed by Virtpod")
         elif changed:
             yield from _frozen_limits(new, old)
             yield from changed_volumes(new, old, self._config())

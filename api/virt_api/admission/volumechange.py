@@ -79,9 +79,11 @@ def _plugged(
             if volume != old[name] and name not in moved:
                 yield invalid(_VOLUMES, f"the hot-plugged volume {name!r} cannot be changed")
             if disks.get(name) != old_disks.get(name):
-                yield invalid("spec.domain.devices.disks", f"the disk of {name!r} cannot be changed")
+                yield invalid(
+                    "spec.domain.devices.disks", f"the disk of the hot-plugged volume {name!r} cannot be changed"
+                )
         elif not (volume.data_volume or volume.persistent_volume_claim or volume.memory_dump):
-            yield invalid(_VOLUMES, f"{name!r} is neither a DataVolume nor a claim; only those can be plugged in")
+            yield invalid(_VOLUMES, f"{name!r} is neither a DataVolume nor a claim; only those can be hot-plugged")
         elif volume.memory_dump is None and name not in old_disks:
             yield from hotplug_disk(disks.get(name), name, "spec.domain.devices.disks")
 

@@ -31,11 +31,11 @@ def token_of(metadata: Sequence[tuple[str, str | bytes]] | None) -> str:
     """The one bearer token of a call. Raises Problem 401."""
     given = [value for key, value in metadata or () if key == "authorization"]
     if len(given) != 1 or not isinstance(given[0], str):
-        raise Problem(401, "Unauthorized: the metadata need one `authorization: Bearer TOKEN`")
+        raise Problem(401, "Unauthorized: the metadata must have exactly one `authorization: Bearer TOKEN`")
     scheme, _, token = given[0].partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or len(token) > _TOKEN_LIMIT or not _printable(token):
-        raise Problem(401, "Unauthorized: the metadata need `authorization: Bearer TOKEN`")
+        raise Problem(401, "Unauthorized: the metadata must have `authorization: Bearer TOKEN`")
     return token
 
 

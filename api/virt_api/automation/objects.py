@@ -70,14 +70,14 @@ def resource_of(kind: int) -> Resource:
 def target_of(ref: pb.Ref) -> Target:
     resource = resource_of(ref.kind)
     if not _NAME.fullmatch(ref.name):
-        raise invalid(f"ref.name {ref.name!r} is not the name of an object")
+        raise invalid(f"ref.name {ref.name!r} is not a valid object name")
     return Target(resource, namespace_of(ref.namespace or DEFAULT_NAMESPACE), ref.name)
 
 
 def namespace_of(text: str) -> str:
     """Empty stays empty: all namespaces."""
     if text and not _NAMESPACE.fullmatch(text):
-        raise invalid(f"namespace {text!r} is not the name of a namespace")
+        raise invalid(f"namespace {text!r} is not a valid namespace name")
     return text
 
 
@@ -140,10 +140,10 @@ def manifest(resource: Resource, body: bytes, namespace: str) -> tuple[str, byte
     document = _document(resource, body)
     metadata = document.setdefault("metadata", {})
     if not isinstance(metadata, dict):
-        raise invalid("json: metadata is not a map")
+        raise invalid("json: metadata is not an object")
     own = metadata.get("namespace") or ""
     if namespace and own and own != namespace:
-        raise invalid(f"json: metadata.namespace is {own!r}, the request says {namespace!r}")
+        raise invalid(f"json: metadata.namespace is {own!r}, but the request says {namespace!r}")
     chosen = namespace_of(namespace or str(own) or DEFAULT_NAMESPACE)
     metadata["namespace"] = chosen
     return chosen, msgspec.json.encode(document)
@@ -160,7 +160,7 @@ def _document(resource: Resource, body: bytes) -> dict[str, Any]:
     except msgspec.MsgspecError as error:
         raise invalid(f"json: this is not JSON: {error}") from error
     if not isinstance(document, dict):
-        raise invalid("json: the object is not a map")
+        raise invalid("json: this is not an object")
     document.setdefault("apiVersion", f"{names.GROUP}/{names.VERSION}")
     if document.setdefault("kind", resource.kind) != resource.kind:
         raise _wrong_kind(resource, document["kind"])
@@ -168,4 +168,4 @@ def _document(resource: Resource, body: bytes) -> dict[str, Any]:
 
 
 def _wrong_kind(resource: Resource, kind: Any) -> Failure:
-    return invalid(f"json: kind is {kind!r}, the request says {resource.kind}")
+    return invalid(f"json: kind is {kind!r}, but the request says {resource.kind}")

@@ -66,7 +66,7 @@ def hopeless(goal: Goal, target: Target, seen: View | None, before: View | None)
     if seen is None:
         return f"{target} was deleted before it was {goal}"
     if seen.phase in names.FINAL_PHASES:
-        return f"{target} has ended before it was {goal}: {standing(target, seen)}"
+        return f"{target} ended before it was {goal}: {standing(target, seen)}"
     return ""
 
 
@@ -94,7 +94,7 @@ def standing(target: Target, seen: View | None) -> str:
 async def wait(events: Events, target: Target, goal: Goal, within_s: float) -> AsyncGenerator[pb.WaitProgress, None]:
     """Tells of each change and every ten seconds. Raises Failure, ApiError."""
     loop = asyncio.get_running_loop()
-    started, last = loop.time(), "nothing is known of it yet"
+    started, last = loop.time(), "nothing is known about it yet"
     before: View | None = None
     try:
         async with aclosing(_states(events, target, max(within_s - _EARLIER_S, 0.05))) as states:

@@ -66,7 +66,7 @@ class Call:
         try:
             return decode(body, cls)
         except msgspec.ValidationError as error:
-            raise Problem(400, f"the body is not what this call takes: {error}") from error
+            raise Problem(400, f"the body does not fit this call: {error}") from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise not_json() from error
 

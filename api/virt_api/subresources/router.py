@@ -63,7 +63,7 @@ class Router:
             subresource=route.subresource,
         )
         if not (route.clusterwide or _is_name(namespace)) or (name and not _is_name(name)):
-            raise Problem(404, "there is no object of such a name")
+            raise Problem(404, "there is no object of this name")
         call = Call(request, self.kube, self.nodes, self.config(), who, namespace, name)
         log.info("subresource", name=route.subresource or route.resource, of=f"{namespace}/{name}", user=who.user)
         return await route.act(call)

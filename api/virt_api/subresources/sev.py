@@ -59,7 +59,7 @@ async def set_up_session(call: Call) -> web.Response:
     _in_phase(vmi, names.PHASE_SCHEDULED)
     sev = _sev(vmi)
     if sev is None or sev.session or sev.dh_cert:
-        raise Problem(409, f"VMI {vmi.metadata.name} has a session already", name=vmi.metadata.name)
+        raise Problem(409, f"VMI {vmi.metadata.name} already has a session", name=vmi.metadata.name)
     guard = op.test("/metadata/resourceVersion", vmi.metadata.resource_version)
     fields = {f"{_SEV}/session": options.session, f"{_SEV}/dhCert": options.dh_cert}
     patch = JsonPatch([guard, *(op.add(path, value) for path, value in fields.items())])

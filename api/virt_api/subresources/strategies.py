@@ -44,7 +44,7 @@ def start(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, paused: boo
         raise _conflict(vm, f"runStrategy {strategy} does not allow start requests")
     _nothing_queued(vm)
     if strategy == names.STRATEGY_RERUN_ON_FAILURE and vmi is not None and vmi.status.phase == names.PHASE_FAILED:
-        raise _conflict(vm, f"VM {name} is being started again already, since its VMI has failed")
+        raise _conflict(vm, f"VM {name} is already being started again, because its VMI failed")
     begin = Request(action=names.ACTION_START, data={names.REQUEST_PAUSED: "true"} if paused else {})
     if vmi is not None and is_final(vmi) and strategy != names.STRATEGY_HALTED:
         return Wish(requests=[_stop_of(vmi), begin])
@@ -64,7 +64,7 @@ def stop(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, grace_s: int
     grace = grace_s if live else None
     if strategy == names.STRATEGY_HALTED:
         if vmi is None or grace is None or grace >= grace_seconds(vmi):
-            raise _conflict(vm, "VM is stopping already; only a shorter gracePeriod would change anything")
+            raise _conflict(vm, "VM is already stopping; only a shorter gracePeriod would change anything")
         return Wish(grace_s=grace)
     if strategy in (names.STRATEGY_ALWAYS, names.STRATEGY_ONCE):
         return Wish(strategy=names.STRATEGY_HALTED, grace_s=grace)

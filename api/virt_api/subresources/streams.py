@@ -49,7 +49,7 @@ BAD_HANDSHAKE = "websocket: bad handshake"
 #: So that a stop of virt-api can say goodbye to everybody.
 OPEN_SOCKETS: web.AppKey[WeakSet[web.WebSocketResponse]] = web.AppKey("open_sockets", WeakSet)
 
-STREAMS = Gauge("virt_api_streams", "Open streams to guests", ("kind",))
+STREAMS = Gauge("virt_api_streams", "Open streams to guests.", ("kind",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +112,14 @@ async def _forward(call: Call, vmi: VirtualMachineInstance) -> web.StreamRespons
     port = number(call.request.match_info["port"], 65535)
     protocol = call.request.match_info.get("protocol", "tcp")
     if protocol not in _PROTOCOLS:
-        raise Problem(400, f"{protocol} is not a protocol that can be forwarded: tcp or udp")
+        raise Problem(400, f"{protocol} cannot be forwarded: the protocol must be tcp or udp")
     return await _serve(call, vmi, Opening("portforward", _PROTOCOLS[protocol], port=port))
 
 
 def number(text: str, limit: int) -> int:
     """Raises Problem 400."""
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and 0 < int(text) <= limit):
-        raise Problem(400, f"{text!r} is not a port")
+        raise Problem(400, f"{text!r} is not a port: it must be from 1 to {limit}")
     return int(text)
 
 

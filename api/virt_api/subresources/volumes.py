@@ -68,7 +68,7 @@ def whole(given: AddVolume) -> AddVolumeOptions:
     try:
         disk = from_plain({**given.disk, "name": given.name}, Disk)
     except msgspec.ValidationError as error:
-        raise Problem(400, f"disk is not what this call takes: {error}") from error
+        raise Problem(400, f"the disk does not fit this call: {error}") from error
     if disk.disk is None and disk.lun is None and disk.cdrom is None:
         disk.disk = DiskTarget(bus="scsi")
     for part in (source.persistent_volume_claim, source.data_volume):
@@ -110,7 +110,7 @@ def _check_free(volumes: list[Volume], wish: AddVolumeOptions) -> None:
     )
     for volume in volumes:
         if volume.name == wish.name:
-            raise Problem(409, f"unable to add volume [{wish.name}]: there is one of that name")
+            raise Problem(409, f"unable to add volume [{wish.name}]: there is already a volume of this name")
         if _source(volume) and _source(volume) == _source(wanted):
             raise Problem(409, f"unable to add volume source [{_source(volume)}]: volume {volume.name} uses it")
 
@@ -159,7 +159,7 @@ def _queue(vm: VirtualMachine, wish: Wish) -> list[VirtualMachineVolumeRequest]:
     for request in queued:
         options = request.add_volume_options or request.remove_volume_options
         if options is not None and options.name == wish.name:
-            raise Problem(409, f"a request for volume [{wish.name}] is under way already")
+            raise Problem(409, f"a request for volume [{wish.name}] is already under way")
     if isinstance(wish, AddVolumeOptions):
         return [*queued, VirtualMachineVolumeRequest(add_volume_options=wish)]
     return [*queued, VirtualMachineVolumeRequest(remove_volume_options=wish)]

@@ -73,7 +73,7 @@ def test_strategies(strategy: str | None, migratable: str, code: int, marks: boo
 def test_who_cannot_move_is_told_what_to_do() -> None:
     message = evict(FakeCluster(launcher(), machine("LiveMigrate", "False")))["status"]["message"]
     assert "VMI m must migrate to be evicted, but cannot" in message
-    assert "live migration is not built yet; stop it, or set its evictionStrategy to None" in message
+    assert "live migration is not built yet; stop the VMI, or set its evictionStrategy to None" in message
 
 
 def test_a_dry_run_marks_nothing() -> None:

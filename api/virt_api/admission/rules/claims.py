@@ -14,10 +14,10 @@ def networks_by_claim(check: Check) -> Iterator[Cause]:
     if not claimed:
         return
     if any(network.multus is not None for network in check.spec.networks):
-        yield invalid(f"{check.path}.networks", "networks by resourceClaim and by multus exclude each other")
+        yield invalid(f"{check.path}.networks", "resourceClaim and multus networks cannot be given together")
     for i, interface in enumerate(check.spec.domain.devices.interfaces):
         if interface.name in claimed and interface.sriov is None and interface.binding is None:
-            yield invalid(f"{check.devices}.interfaces[{i}]", "a network by resourceClaim needs sriov or a binding")
+            yield invalid(f"{check.devices}.interfaces[{i}]", "a resourceClaim network needs sriov or a binding")
 
 
 def claimed_once(check: Check) -> Iterator[Cause]:

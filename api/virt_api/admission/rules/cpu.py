@@ -17,7 +17,7 @@ def vcpu_count(check: Check) -> Iterator[Cause]:
     """A number that only no node has is the scheduler's to refuse: clients wait for Unschedulable."""
     count = _vcpus(check.spec.domain.cpu)
     if count > MAX_VCPUS:
-        yield invalid(f"{check.domain}.cpu", f"{count} vCPUs cannot be counted: the most is {MAX_VCPUS}")
+        yield invalid(f"{check.domain}.cpu", f"{count} vCPUs are too many: at most {MAX_VCPUS} can be given")
 
 
 def sockets(check: Check) -> Iterator[Cause]:
@@ -56,9 +56,9 @@ def realtime(check: Check) -> Iterator[Cause]:
         return
     field = f"{check.domain}.cpu.realtime"
     if not cpu.dedicated_cpu_placement:
-        yield required(f"{check.domain}.cpu.dedicatedCpuPlacement", f"{field} needs it")
+        yield required(f"{check.domain}.cpu.dedicatedCpuPlacement", f"must be given, because {field} needs it")
     if cpu.numa is None or cpu.numa.guest_mapping_passthrough is None:
-        yield required(f"{check.domain}.cpu.numa.guestMappingPassthrough", f"{field} needs it")
+        yield required(f"{check.domain}.cpu.numa.guestMappingPassthrough", f"must be given, because {field} needs it")
 
 
 def dedicated_placement(check: Check) -> Iterator[Cause]:
@@ -83,18 +83,22 @@ def _agreeing_counts(check: Check, cpu: CPU) -> Iterator[Cause]:
     if memory_asked and memory_limit and parse_quantity(memory_asked) != parse_quantity(memory_limit):
         yield invalid(f"{check.domain}.resources.requests.memory", "must equal limits.memory when CPUs are dedicated")
     if asked and limit and parse_quantity(asked) != parse_quantity(limit):
-        yield invalid(field, "requests.cpu and limits.cpu must be equal")
+        yield invalid(field, "requests.cpu and limits.cpu must be equal when CPUs are dedicated")
     count = _vcpus(cpu)
     given = asked or limit
     if given and _is_whole(given) and parse_quantity(given) != count:
-        yield invalid(field, f"requests.cpu or limits.cpu must equal the {count} vCPUs")
+        yield invalid(field, f"requests.cpu or limits.cpu must equal the number of vCPUs, {count}")
 
 
 def _threads(check: Check, cpu: CPU) -> Iterator[Cause]:
     if check.spec.architecture == "arm64" and cpu.threads > 1:
-        yield invalid(f"{check.path}.architecture", "arm64 has no threads to dedicate")
+        yield invalid(
+            f"{check.path}.architecture", "arm64 has no CPU threads: cpu.threads must be 1 when CPUs are dedicated"
+        )
     elif cpu.threads > 2:
-        yield invalid(f"{check.domain}.cpu.dedicatedCpuPlacement", "at most 2 threads of a core can be dedicated")
+        yield invalid(
+            f"{check.domain}.cpu.dedicatedCpuPlacement", "cpu.threads must be at most 2 when CPUs are dedicated"
+        )
 
 
 def _vcpus(cpu: CPU | None) -> int:

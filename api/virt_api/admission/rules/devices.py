@@ -46,14 +46,14 @@ def resource_claims(check: Check) -> Iterator[Cause]:
         if len(given) != 1:
             yield invalid(field, "exactly one of resourceClaimName and resourceClaimTemplateName is needed")
         elif not is_dns_subdomain(given[0]):
-            yield invalid(field, f"{given[0]!r} is not a name of an object")
+            yield invalid(field, f"{given[0]!r} is not a valid object name")
 
 
 def gpus(check: Check) -> Iterator[Cause]:
     devices = check.spec.domain.devices.gpus
     yield from _host_devices(check, "gpus", devices, "GPUsWithDRA")
     if len({device.claim_name is not None for device in devices}) > 1:
-        yield invalid(f"{check.devices}.gpus", "GPUs by claim and by device name exclude each other")
+        yield invalid(f"{check.devices}.gpus", "GPUs with claimName and GPUs with deviceName cannot be given together")
     displays = [
         gpu.virtual_gpu_options.display
         for gpu in devices
@@ -78,7 +78,7 @@ def _host_devices(check: Check, kind: str, devices: Sequence[GPU | HostDevice], 
         field = f"{check.devices}.{kind}[{i}]"
         by_claim = device.claim_name is not None or device.request_name is not None
         if by_claim and device.device_name:
-            yield invalid(field, "deviceName and claimName exclude each other")
+            yield invalid(field, "deviceName and claimName cannot be given together")
         elif not by_claim and not device.device_name:
             yield required(field, "deviceName, or claimName with requestName, is needed")
         if not by_claim:
@@ -86,9 +86,11 @@ def _host_devices(check: Check, kind: str, devices: Sequence[GPU | HostDevice], 
         if not check.config.has(gate):
             yield invalid(field, f"needs the feature gate {gate}")
         if not device.claim_name or not device.request_name:
-            yield required(field, "claimName and requestName belong together")
+            yield required(field, "claimName and requestName must be given together")
         elif device.claim_name not in claims:
-            yield not_found(f"{field}.claimName", f"there is no {device.claim_name!r} in {check.path}.resourceClaims")
+            yield not_found(
+                f"{field}.claimName", f"there is no claim {device.claim_name!r} in {check.path}.resourceClaims"
+            )
         if (device.claim_name, device.request_name) in pairs:
             yield duplicate(field, "two devices use the same request of a claim")
         pairs.add((device.claim_name, device.request_name))

@@ -79,7 +79,7 @@ def disk_options(check: Check) -> Iterator[Cause]:
     for i, disk in enumerate(check.spec.domain.devices.disks):
         field = f"{check.devices}.disks[{i}]"
         if disk.serial and not (_SERIAL.fullmatch(disk.serial) and len(disk.serial) <= _SERIAL_LIMIT):
-            yield invalid(f"{field}.serial", f"may hold letters, digits and _.+- only, at most {_SERIAL_LIMIT}")
+            yield invalid(f"{field}.serial", f"must be at most {_SERIAL_LIMIT} letters, digits and _.+-")
         if disk.cache and disk.cache not in CACHES:
             yield invalid(f"{field}.cache", one_of(disk.cache, CACHES))
         if disk.io not in ("", "native", "threads"):
@@ -101,7 +101,7 @@ def _block_size(field: str, disk: Disk) -> Iterator[Cause]:
     if size is None or size.custom is None:
         return
     if size.match_volume is not None and size.match_volume.enabled is not False:
-        yield invalid(field, "custom and matchVolume exclude each other")
+        yield invalid(field, "custom and matchVolume cannot be given together")
         return
     custom = size.custom
     for name, value in (("logical", custom.logical), ("physical", custom.physical)):

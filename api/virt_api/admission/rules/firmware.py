@@ -25,13 +25,13 @@ def machine_type(check: Check) -> Iterator[Cause]:
     if machine is None or not machine.type or allowed is None:
         return
     if not any(fnmatchcase(machine.type, pattern) for pattern in allowed):
-        yield invalid(f"{check.domain}.machine.type", f"{machine.type!r} is not supported, use {' or '.join(allowed)}")
+        yield invalid(f"{check.domain}.machine.type", f"{machine.type!r} is not supported; use {' or '.join(allowed)}")
 
 
 def bootloader(check: Check) -> Iterator[Cause]:
     loader = check.spec.domain.firmware.bootloader if check.spec.domain.firmware else None
     if loader is not None and loader.bios is not None and loader.efi is not None:
-        yield invalid(f"{check.domain}.firmware.bootloader", "bios and efi exclude each other")
+        yield invalid(f"{check.domain}.firmware.bootloader", "bios and efi cannot be given together")
 
 
 def secure_boot(check: Check) -> Iterator[Cause]:
@@ -54,7 +54,7 @@ def kernel_boot(check: Check) -> Iterator[Cause]:
     container = boot.container
     if container is None:
         if boot.kernel_args:
-            yield invalid(f"{field}.kernelArgs", "kernel arguments need a container with a kernel")
+            yield invalid(f"{field}.kernelArgs", "needs a container with a kernel")
         return
     # Both sentences are compared by clients.
     if not container.image:
@@ -135,17 +135,17 @@ def _encrypted_boot(check: Check, field: str, kind: str) -> Iterator[Cause]:
     if efi is None:
         yield invalid(field, f"{kind} needs EFI")
     elif kind != "tdx" and efi.secure_boot is not False:
-        yield invalid(field, f"{kind} does not go with secureBoot")
+        yield invalid(field, f"{kind} cannot be used with secureBoot")
     if efi is not None and efi.persistent and kind != "sev":
-        yield invalid(field, f"{kind} does not go with persistent EFI variables")
+        yield invalid(field, f"{kind} cannot be used with persistent EFI variables")
     smm = domain.features.smm if domain.features else None
     if kind == "tdx" and smm is not None and smm.enabled is not False:
-        yield invalid(field, "tdx does not go with smm")
+        yield invalid(field, "tdx cannot be used with smm")
     sev = domain.launch_security.sev if domain.launch_security else None
     if sev is not None and sev.attestation is not None and check.spec.start_strategy != "Paused":
-        yield invalid(field, "attestation needs the start strategy Paused")
+        yield invalid(field, "attestation needs the startStrategy Paused")
     if any(interface.boot_order is not None for interface in domain.devices.interfaces):
-        yield invalid(field, f"{kind} cannot boot from the network")
+        yield invalid(field, f"{kind} cannot be used with a bootOrder of an interface")
 
 
 def by_architecture(check: Check) -> Iterator[Cause]:
@@ -169,10 +169,12 @@ def by_architecture(check: Check) -> Iterator[Cause]:
     if loader is not None and loader.bios is not None:
         yield not_supported(f"{check.domain}.firmware.bootloader.bios", "arm64 has no BIOS")
     if domain.cpu is not None and domain.cpu.model != "host-passthrough":
-        yield not_supported(f"{check.domain}.cpu.model", "arm64 takes only host-passthrough")
+        yield not_supported(f"{check.domain}.cpu.model", "arm64 supports only host-passthrough")
     if devices.sound is not None:
         yield not_supported(f"{check.devices}.sound", "arm64 has no sound device")
     for i, disk in enumerate(devices.disks):
         for name, target in (("disk", disk.disk), ("lun", disk.lun), ("cdrom", disk.cdrom)):
             if target is not None and target.bus not in ("", "virtio", "scsi"):
-                yield not_supported(f"{check.devices}.disks[{i}].{name}.bus", "arm64 has virtio and scsi disks only")
+                yield not_supported(
+                    f"{check.devices}.disks[{i}].{name}.bus", "arm64 supports only virtio and scsi disks"
+                )

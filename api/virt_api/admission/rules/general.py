@@ -23,7 +23,7 @@ def hostname(check: Check) -> Iterator[Cause]:
 
 def service_account_name(check: Check) -> Iterator[Cause]:
     if check.spec.service_account_name and not is_dns_subdomain(check.spec.service_account_name):
-        yield invalid(f"{check.path}.serviceAccountName", "is not a name of an object")
+        yield invalid(f"{check.path}.serviceAccountName", "is not a valid object name")
 
 
 def start_strategy(check: Check) -> Iterator[Cause]:
@@ -34,7 +34,7 @@ def start_strategy(check: Check) -> Iterator[Cause]:
     if strategy != "Paused":
         yield invalid(field, one_of(strategy, ("Paused",)))
     elif check.spec.liveness_probe is not None:
-        yield invalid(field, "a paused guest would fail its livenessProbe")
+        yield invalid(field, "cannot be Paused together with a livenessProbe, which would fail")
 
 
 def eviction_strategy(check: Check) -> Iterator[Cause]:
@@ -64,7 +64,7 @@ def _probe(check: Check, field: str, probe: Probe) -> Iterator[Cause]:
         yield required(field, "one of exec, guestAgentPing, httpGet and tcpSocket is needed")
     by_network = probe.http_get is not None or probe.tcp_socket is not None
     if by_network and not any(network.pod is not None for network in check.spec.networks):
-        yield invalid(field, "a probe by HTTP or TCP needs the Pod's network")
+        yield invalid(field, "httpGet and tcpSocket need the Pod network")
 
 
 def dns(check: Check) -> Iterator[Cause]:
@@ -72,9 +72,9 @@ def dns(check: Check) -> Iterator[Cause]:
     if policy not in DNS_POLICIES:
         yield not_supported(f"{check.path}.dnsPolicy", one_of(policy, DNS_POLICIES[1:]))
     if policy == "None" and config is None:
-        yield required(f"{check.path}.dnsConfig", "the DNS policy None needs it")
+        yield required(f"{check.path}.dnsConfig", "must be given when dnsPolicy is None")
     elif policy == "None" and config is not None and not config.nameservers:
-        yield required(f"{check.path}.dnsConfig.nameservers", "the DNS policy None needs one")
+        yield required(f"{check.path}.dnsConfig.nameservers", "must have at least one entry when dnsPolicy is None")
 
 
 def dns_config(check: Check) -> Iterator[Cause]:
@@ -87,7 +87,7 @@ def dns_config(check: Check) -> Iterator[Cause]:
         if not _is_ip(server):
             yield invalid("nameservers", f"{server!r} is not an IP address")
     if len(config.searches) > 6 or len(" ".join(config.searches)) > 256:
-        yield invalid("searches", "at most 6 with 256 characters in all can be given")
+        yield invalid("searches", "at most 6 can be given, with at most 256 characters in all")
     for search in config.searches:
         if not is_dns_subdomain(search.rstrip(".")):
             yield invalid("searches", f"{search!r} is not a DNS name")
@@ -111,9 +111,9 @@ def access_credentials(check: Check) -> Iterator[Cause]:
         yield from _ssh_key(check, f"{field}.sshPublicKey", credential)
         password = credential.user_password
         if password is not None and password.source.secret is None:
-            yield invalid(f"{field}.userPassword.source", "a Secret is needed")
+            yield invalid(f"{field}.userPassword.source", "must be a Secret")
         if password is not None and password.propagation_method.qemu_guest_agent is None:
-            yield invalid(f"{field}.userPassword.propagationMethod", "exactly one method is needed")
+            yield invalid(f"{field}.userPassword.propagationMethod", "must be qemuGuestAgent")
 
 
 def _ssh_key(check: Check, field: str, credential: AccessCredential) -> Iterator[Cause]:
@@ -121,7 +121,7 @@ def _ssh_key(check: Check, field: str, credential: AccessCredential) -> Iterator
     if key is None:
         return
     if key.source.secret is None:
-        yield invalid(f"{field}.source", "a Secret is needed")
+        yield invalid(f"{field}.source", "must be a Secret")
     method = key.propagation_method
     given = (method.config_drive, method.no_cloud, method.qemu_guest_agent)
     if sum(one is not None for one in given) != 1:

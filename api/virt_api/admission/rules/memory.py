@@ -16,7 +16,7 @@ def memory_given(check: Check) -> Iterator[Cause]:
     memory, resources = check.spec.domain.memory, check.spec.domain.resources
     given = memory is not None and (memory.guest is not None or memory.hugepages is not None)
     if not given and "memory" not in resources.requests and "memory" not in resources.limits:
-        yield required(f"{check.domain}.memory.guest", "say how much memory the guest has")
+        yield required(f"{check.domain}.memory.guest", "must say how much memory the guest has")
 
 
 def guest_size(check: Check) -> Iterator[Cause]:
@@ -27,7 +27,7 @@ def guest_size(check: Check) -> Iterator[Cause]:
     guest = parse_quantity(memory.guest)
     field = f"{check.domain}.memory.guest"
     if guest < 0:
-        yield invalid(field, f"{memory.guest} is negative")
+        yield invalid(field, "must not be negative")
     elif guest < _SMALLEST_GUEST:
         yield invalid(field, f"{memory.guest} is less than 1Mi; a size in mebibytes ends with Mi")
 
@@ -67,7 +67,7 @@ def hugepages(check: Check) -> Iterator[Cause]:
         yield invalid(field, str(error))
         return
     if page <= 0:
-        yield invalid(field, "must be positive")
+        yield invalid(field, "must be more than 0")
         return
     size = resources.requests.get("memory") or memory.guest or resources.limits.get("memory")
     total = parse_bytes(size) if size is not None else page

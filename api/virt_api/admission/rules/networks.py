@@ -48,11 +48,11 @@ def one_default_network(check: Check) -> Iterator[Cause]:
     pods = sum(network.pod is not None for network in networks)
     defaults = sum(network.multus is not None and network.multus.default for network in networks)
     if pods > 1:
-        yield duplicate(f"{check.path}.interfaces", "only one network can be the Pod's")
+        yield duplicate(f"{check.path}.interfaces", "only one network can be the Pod network")
     if defaults > 1:
         yield invalid(f"{check.path}.networks", "only one multus network can be the default")
     elif defaults and pods:
-        yield invalid(f"{check.path}.networks", "the Pod's network and a default multus network exclude each other")
+        yield invalid(f"{check.path}.networks", "the Pod network and a default multus network cannot be given together")
 
 
 def pod_network_cidrs(check: Check) -> Iterator[Cause]:
@@ -92,7 +92,9 @@ def resource_claims(check: Check) -> Iterator[Cause]:
             if not value:
                 yield required(f"{field}.{name}", "must be given")
         if claim.claim_name and claim.claim_name not in claims:
-            yield not_found(f"{field}.claimName", f"there is no {claim.claim_name!r} in {check.path}.resourceClaims")
+            yield not_found(
+                f"{field}.claimName", f"there is no claim {claim.claim_name!r} in {check.path}.resourceClaims"
+            )
 
 
 def interface_names(check: Check) -> Iterator[Cause]:
@@ -101,7 +103,7 @@ def interface_names(check: Check) -> Iterator[Cause]:
     for i, interface in enumerate(check.spec.domain.devices.interfaces):
         field = f"{check.devices}.interfaces[{i}].name"
         if not _NAME.fullmatch(interface.name):
-            yield invalid(field, f"{interface.name!r} may hold letters, digits, '-' and '_' only")
+            yield invalid(field, f"{interface.name!r} must be letters, digits, '-' and '_' only")
         if interface.name not in networks:
             yield invalid(field, f"there is no network {interface.name!r} in {check.path}.networks")
         if interface.name in seen:
@@ -125,13 +127,13 @@ def interface_bindings(check: Check) -> Iterator[Cause]:
 
 def _binding_fits(check: Check, field: str, interface: Interface, network: Network) -> Iterator[Cause]:
     if interface.masquerade is not None and network.pod is None:
-        yield invalid(f"{field}.name", "masquerade works on the Pod's network only")
+        yield invalid(f"{field}.name", "masquerade works only on the Pod network")
     if interface.passt_binding is not None and network.pod is None:
-        yield invalid(f"{field}.name", "passtBinding works on the Pod's network only")
+        yield invalid(f"{field}.name", "passtBinding works only on the Pod network")
     if interface.passt_binding is not None and not check.config.has("PasstBinding"):
         yield invalid(field, "needs the feature gate PasstBinding")
     if interface.bridge is not None and network.pod is not None and not check.config.permit_bridge_on_pod_network:
-        yield invalid(f"{field}.name", "the cluster does not allow bridge on the Pod's network")
+        yield invalid(f"{field}.name", "the cluster does not allow bridge on the Pod network")
 
 
 def interface_states(check: Check) -> Iterator[Cause]:
@@ -157,7 +159,7 @@ def interface_options(check: Check) -> Iterator[Cause]:
         if interface.mac_address:
             yield from _mac(f"{field}.macAddress", interface)
         if interface.pci_address and not PCI_ADDRESS.fullmatch(interface.pci_address):
-            yield invalid(f"{field}.pciAddress", f"{interface.pci_address!r} is not an address such as 0000:81:01.0")
+            yield invalid(f"{field}.pciAddress", f"{interface.pci_address!r} is not a PCI address such as 0000:81:01.0")
         if interface.dhcp_options is not None:
             yield from _dhcp(check, f"{field}.dhcpOptions", interface.dhcp_options)
 
@@ -166,7 +168,7 @@ def _mac(field: str, interface: Interface) -> Iterator[Cause]:
     if not _MAC.fullmatch(interface.mac_address):
         yield invalid(field, f"{interface.mac_address!r} is not a MAC address of six bytes")
     elif interface.masquerade is not None and interface.mac_address.lower().replace("-", ":") == _BRIDGE_MAC:
-        yield invalid(field, f"{_BRIDGE_MAC} is the address of the machine's own gateway")
+        yield invalid(field, f"{_BRIDGE_MAC} is the MAC address of the guest's gateway")
 
 
 def _dhcp(check: Check, field: str, options: DHCPOptions) -> Iterator[Cause]:
@@ -177,7 +179,7 @@ def _dhcp(check: Check, field: str, options: DHCPOptions) -> Iterator[Cause]:
             yield invalid(f"{field}.ntpServers[{j}]", f"{server!r} is not an IPv4 address")
     numbers = [option.option for option in options.private_options]
     if any(not 224 <= number <= 254 for number in numbers):
-        yield invalid(check.path, "private DHCP options are those from 224 to 254")
+        yield invalid(check.path, "private DHCP options must be from 224 to 254")
     if len(set(numbers)) != len(numbers):
         yield invalid(check.path, "a private DHCP option is given twice")
 
@@ -203,4 +205,6 @@ def _port(field: str, port: Port, seen: set[str]) -> Iterator[Cause]:
         yield duplicate(f"{field}.name", f"two ports are called {port.name!r}")
     seen.add(port.name)
     if not _PORT_NAME.fullmatch(port.name):
-        yield invalid(f"{field}.name", f"{port.name!r} may hold 15 lower case letters, digits and '-', with a letter")
+        yield invalid(
+            f"{field}.name", f"{port.name!r} must be at most 15 lower case letters (one or more), digits and '-'"
+        )

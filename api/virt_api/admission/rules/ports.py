@@ -29,9 +29,9 @@ def port_ranges(check: Check) -> Iterator[Cause]:
 
 def _whole(field: str, interface: Interface) -> Iterator[Cause]:
     if interface.ports:
-        yield invalid(field, "ports and portRanges exclude each other")
+        yield invalid(field, "ports and portRanges cannot be given together")
     if interface.masquerade is None:
-        yield invalid(field, "portRanges work with masquerade only")
+        yield invalid(field, "portRanges work only with masquerade")
     if len(interface.port_ranges) > MAX_RANGES:
         yield invalid(field, f"at most {MAX_RANGES} ranges can be given")
 

@@ -57,7 +57,7 @@ def _node_term(field: str, term: NodeSelectorTerm) -> Iterator[Cause]:
         elif expression.operator in selectors.WITHOUT_VALUES and expression.values:
             yield invalid(f"{at}.values", f"{expression.operator} takes no values")
         elif expression.operator in selectors.ONE_NUMBER and len(expression.values) != 1:
-            yield required(f"{at}.values", f"{expression.operator} takes one number")
+            yield required(f"{at}.values", f"{expression.operator} takes exactly one number")
 
 
 def _pod_affinity(field: str, pods: PodAffinity | PodAntiAffinity) -> Iterator[Cause]:

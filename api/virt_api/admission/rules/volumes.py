@@ -64,7 +64,7 @@ def container_disks(check: Check) -> Iterator[Cause]:
             continue
         field = f"{check.path}.volumes[{i}].containerDisk"
         if not disk.image:
-            yield required(f"{field}.image", "say which image holds the disk")
+            yield required(f"{field}.image", "must name the image that holds the disk")
         if disk.path:
             yield from image_path(field, disk.path)
         if disk.image_pull_policy not in PULL_POLICIES:
@@ -90,7 +90,7 @@ def _cloud_init(field: str, source: CloudInitNoCloudSource | CloudInitConfigDriv
     user = (source.user_data, source.user_data_base64, source.secret_ref)
     network = (source.network_data, source.network_data_base64, source.network_data_secret_ref)
     if not any(user) and not any(network):
-        yield invalid(field, "no user data and no network data is given")
+        yield invalid(field, "user data or network data must be given")
     yield from _cloud_init_part(field, "userData", user)
     yield from _cloud_init_part(field, "networkData", network)
 
@@ -120,11 +120,11 @@ def _host_disk(check: Check, field: str, disk: HostDisk) -> Iterator[Cause]:
     if not check.config.has("HostDisk"):
         yield invalid(field, "needs the feature gate HostDisk")
     if not disk.path:
-        yield not_found(f"{field}.hostDisk.path", "say where the disk is")
+        yield not_found(f"{field}.hostDisk.path", "must name the file of the disk")
     if disk.type not in ("Disk", "DiskOrCreate"):
         yield invalid(f"{field}.hostDisk.type", one_of(disk.type, ("Disk", "DiskOrCreate")))
     elif disk.type == "Disk" and disk.capacity is not None:
-        yield invalid(f"{field}.hostDisk.capacity", "an existing disk has its own size")
+        yield invalid(f"{field}.hostDisk.capacity", "cannot be given for an existing disk, which has its own size")
 
 
 def at_most_one(check: Check) -> Iterator[Cause]:
@@ -157,7 +157,7 @@ def service_account(check: Check) -> Iterator[Cause]:
     for i, volume in enumerate(check.spec.volumes):
         account = volume.service_account
         if name and account is not None and account.service_account_name not in ("", name):
-            yield invalid(f"{check.path}.serviceAccountName", f"differs from that of {check.path}.volumes[{i}]")
+            yield invalid(f"{check.path}.serviceAccountName", f"must equal that of {check.path}.volumes[{i}]")
 
 
 def volumes_are_shown(check: Check) -> Iterator[Cause]:
@@ -166,7 +166,9 @@ def volumes_are_shown(check: Check) -> Iterator[Cause]:
     shown = {disk.name for disk in devices.disks} | {filesystem.name for filesystem in devices.filesystems}
     for i, volume in enumerate(check.spec.volumes):
         if volume.memory_dump is None and volume.name not in shown:
-            yield invalid(f"domain.volumes[{i}].name", f"no disk and no filesystem shows volume {volume.name!r}")
+            yield invalid(
+                f"domain.volumes[{i}].name", f"there is neither a disk nor a filesystem for volume {volume.name!r}"
+            )
 
 
 def container_paths(check: Check) -> Iterator[Cause]:
@@ -181,4 +183,4 @@ def container_paths(check: Check) -> Iterator[Cause]:
             yield invalid(field, "a containerPath volume must be a filesystem, not a disk")
         path = volume.container_path.path
         if any(path == own or path.startswith(own + "/") for own in _OWN_PATHS):
-            yield invalid(field, f"{path!r} belongs to the machine itself")
+            yield invalid(field, f"{path!r} is reserved for the launcher")

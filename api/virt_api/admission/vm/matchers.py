@@ -38,4 +38,4 @@ def _matcher(field: str, matcher: Matcher) -> Iterator[Cause]:
 def _revision(field: str, matcher: Matcher, before: Matcher) -> Iterator[Cause]:
     """A captured revision belongs to one name: a new name needs a new revision, or none."""
     if matcher.name != before.name and matcher.revision_name and matcher.revision_name == before.revision_name:
-        yield invalid(f"{field}.revisionName", "belongs to the old name; empty it to take the new one")
+        yield invalid(f"{field}.revisionName", "belongs to the old name; clear it to use the new one")

@@ -120,5 +120,5 @@ def _clash(add: AddVolumeOptions, volumes: list[Volume]) -> Iterator[Cause]:
         claim, data = volume.persistent_volume_claim, volume.data_volume
         found = [claim.claim_name if claim else None, data.name if data else None]
         if found != claims:
-            yield invalid(FIELD, f"there already is another volume {add.name!r}")
+            yield invalid(FIELD, f"there is already another volume {add.name!r}")
             return

@@ -26,7 +26,7 @@ _GIB = 1 << 30
 def running(check: VMCheck) -> Iterator[Cause]:
     field = f"{check.path}.running"
     if check.spec.running is not None and check.spec.run_strategy is not None:
-        yield invalid(field, "running and runStrategy exclude each other")
+        yield invalid(field, "running and runStrategy cannot be given together")
     if check.spec.running is None and check.spec.run_strategy is None:
         yield invalid(field, "either running or runStrategy is needed")
 
@@ -64,7 +64,7 @@ def _data_volume(field: str, name: str, spec: dict[str, Any]) -> Cause | None:
     foreign = any(claims[0].get(key) is not None for key in ("dataSource", "dataSourceRef"))
     source, reference = spec.get("source"), spec.get("sourceRef")
     if foreign and (source is not None or reference is not None):
-        return invalid(f"{field}.source", "a claim with a data source needs no other source")
+        return invalid(f"{field}.source", "cannot be given for a claim with a data source")
     if not foreign and source is None and reference is None:
         return invalid(f"{field}.source.sourceRef", "source, sourceRef or a data source of the claim is needed")
     if isinstance(source, dict) and sum(value is not None for value in source.values()) != 1:

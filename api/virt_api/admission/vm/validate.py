@@ -89,7 +89,7 @@ def _brought(support: Support, spec: VirtualMachineSpec, machine: VirtualMachine
     where = "spec.instancetype" if spec.instancetype is not None else "spec.preference"
     for path, feature in support.of_machine(to_plain(machine)):
         if path not in own:
-            yield not_supported(where, f"it asks for {path}: {feature.refusal}")
+            yield not_supported(where, f"asks for {path}: {feature.refusal}")
 
 
 def broken_spec(
@@ -112,9 +112,7 @@ def _data_volume_namespaces(spec: VirtualMachineSpec, old: Any, namespace: str) 
         return
     for i, entry in enumerate(spec.data_volume_templates):
         if entry.metadata is not None and entry.metadata.namespace not in ("", namespace):
-            yield invalid(
-                f"spec.dataVolumeTemplates[{i}]", f"a DataVolume of this VM must be in {namespace or 'its'!r}"
-            )
+            yield invalid(f"spec.dataVolumeTemplates[{i}]", f"must be in the namespace of the VM, {namespace!r}")
 
 
 def frozen_while_busy(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
@@ -122,11 +120,11 @@ def frozen_while_busy(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Caus
     status, after, before = new.get("status") or {}, new.get("spec") or {}, old.get("spec") or {}
     if status.get("snapshotInProgress"):
         if _volumes(after) != _volumes(before):
-            yield not_supported("spec", "volumes cannot change while a snapshot is being taken")
+            yield not_supported("spec", "volumes cannot be changed while a snapshot is being taken")
         if _strategy(after) != _strategy(before):
-            yield not_supported("spec", "the run strategy cannot change while a snapshot is being taken")
+            yield not_supported("spec", "the run strategy cannot be changed while a snapshot is being taken")
     if status.get("restoreInProgress") and _strategy(after) != _strategy(before):
-        yield not_supported("spec", "the run strategy cannot change while a restore is under way")
+        yield not_supported("spec", "the run strategy cannot be changed while a restore is under way")
 
 
 def _volumes(spec: dict[str, Any]) -> Any:

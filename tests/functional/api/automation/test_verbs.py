@@ -128,7 +128,7 @@ def test_wait_tells_of_each_step(auto: AutomationRig) -> None:
 
 def test_wait_gives_up_when_it_can_not_come_any_more(auto: AutomationRig) -> None:
     follow(auto, "Pending", "Failed")
-    with auto.client() as client, pytest.raises(PreconditionFailed, match="has ended before it was Running"):
+    with auto.client() as client, pytest.raises(PreconditionFailed, match="ended before it was Running"):
         wait(client)
 
 

@@ -45,9 +45,9 @@ def test_a_manifest_is_filled_in() -> None:
     ("body", "told"),
     [
         (b"", "not JSON"),
-        (b"[]", "not a map"),
+        (b"[]", "not an object"),
         (b'{"kind":"Secret"}', "kind is 'Secret'"),
-        (b'{"metadata":[]}', "metadata is not a map"),
+        (b'{"metadata":[]}', "metadata is not an object"),
         (b'{"metadata":{"namespace":"other"}}', "metadata.namespace is 'other'"),
         (b'{"metadata":{"namespace":7}}', "metadata.namespace is 7"),
     ],

@@ -50,7 +50,7 @@ def test_a_wait_without_a_goal(request_: pb.WaitRequest) -> None:
 
 
 def test_an_instance_that_ended_does_not_run_again() -> None:
-    assert "has ended" in hopeless(RUNNING, TARGET, seen("Failed"), None)
+    assert "ended before" in hopeless(RUNNING, TARGET, seen("Failed"), None)
     assert "was deleted" in hopeless(RUNNING, TARGET, None, seen("Running"))
 
 
