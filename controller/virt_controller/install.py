@@ -75,7 +75,7 @@ class DefaultKubeVirt:
         try:
             from_plain(document, KubeVirt)
         except MsgspecError as error:
-            raise ValueError(f"{self._file} holds no good KubeVirt object: {error}") from error
+            raise ValueError(f"{self._file} does not hold a valid KubeVirt object: {error}") from error
         annotations = {**(metadata.get("annotations") or {}), MARK: mark}
         own = {"name": NAME, "namespace": self._namespace, "annotations": annotations}
         return {**document, "metadata": {**metadata, **own}}, mark
@@ -93,7 +93,7 @@ def _parse(text: bytes) -> dict[str, Any]:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"not YAML: {error}") from error
+        raise ValueError(f"the file is not YAML: {error}") from error
     if not isinstance(document, dict):
-        raise ValueError("the file holds no object")
+        raise ValueError("the file does not hold an object")
     return document

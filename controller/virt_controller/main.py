@@ -41,33 +41,33 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, text: str) -
 
 
 @click.command(context_settings=click_settings(COMPONENT))
-@click.option("--kubeconfig", help="Path of a kubeconfig; by default the Pod's own service account.")
-@click.option("--namespace", default=names.INSTALL_NAMESPACE, help="Namespace of the Lease.")
+@click.option("--kubeconfig", help="Path of a kubeconfig. Default: the Pod's own service account.")
+@click.option("--namespace", default=names.INSTALL_NAMESPACE, help="Namespace in which Virtpod is installed.")
 @click.option("--launcher-image", required=True, help="Image of the launcher Pods.")
 @click.option("--launcher-pull-policy", default="IfNotPresent", help="Pull policy of that image.")
 @click.option("--health-listen", default="127.0.0.1:8182", help="Address of /healthz, /readyz, /leader and /metrics.")
-@click.option("--leader-elect/--no-leader-elect", default=True, help="Stand for election before working.")
+@click.option("--leader-elect/--no-leader-elect", default=True, help="Work only while elected as leader.")
 @click.option("--lease-duration", default=15.0, help="Seconds after which a silent leader is replaced.")
-@click.option("--renew-deadline", default=10.0, help="Seconds in which the leader must renew its lease.")
-@click.option("--retry-period", default=2.0, help="Seconds between attempts.")
-@click.option("--workers", default=8, help="VMIs that are worked on at once.")
+@click.option("--renew-deadline", default=10.0, help="Seconds within which the leader must renew its lease.")
+@click.option("--retry-period", default=2.0, help="Seconds between attempts to get or renew the lease.")
+@click.option("--workers", default=8, help="Number of VMIs to work on at once.")
 @click.option(
     "--certificates",
     default="off",
     type=click.Choice(["off", "builtin", "external"]),
-    help="Who makes our certificates: the leader itself (builtin), or somebody else, e.g. cert-manager (external).",
+    help="Who makes the certificates: the leader (builtin), or something else such as cert-manager (external).",
 )
-@click.option("--ca-lifetime", default="8760h", callback=_lifetime, help="How long a CA lives.")
-@click.option("--leaf-lifetime", default="168h", callback=_lifetime, help="How long a certificate lives.")
-@click.option("--default-kubevirt", default="", help="File with the KubeVirt object that is to be there.")
-@click.option("--log-level", default="info", type=click.Choice(list(LEVELS)), help="Least level to log.")
+@click.option("--ca-lifetime", default="8760h", callback=_lifetime, help="How long a CA is valid.")
+@click.option("--leaf-lifetime", default="168h", callback=_lifetime, help="How long a certificate is valid.")
+@click.option("--default-kubevirt", default="", help="File with the KubeVirt object to create and keep.")
+@click.option("--log-level", default="info", type=click.Choice(list(LEVELS)), help="Lowest level to log.")
 @click.option(
     "--check-uninstall",
     is_flag=True,
     is_eager=True,
     expose_value=False,
     callback=check_option,
-    help="Instead of running: say whether VMs or VMIs are left that would be without care, and end.",
+    help="Do not run; say whether there are still VMs or VMIs, which nobody would look after, and exit.",
 )
 def main(
     *,
@@ -87,7 +87,7 @@ def main(
     default_kubevirt: str,
     log_level: str,
 ) -> None:
-    """Runs the controllers of the cluster."""
+    """Run the controllers of the cluster."""
     configure(COMPONENT, log_level)
     connection = load_connection(kubeconfig)
     template = TemplateConfig(launcher_image, launcher_pull_policy)

@@ -29,7 +29,7 @@ def check_option(_context: click.Context, _parameter: click.Parameter, wanted: b
         client = KubeClient(load_connection(None), "virt-controller")
         refusal = refuse(_namespaces(client, VirtualMachine), _namespaces(client, VirtualMachineInstance))
     except (ConnectError, ApiError) as error:
-        refusal = f"Virtpod is not removed: whether there are still machines could not be found out: {error}"
+        refusal = f"Virtpod is not removed: cannot find out whether there are still VMs or VMIs: {error}"
     click.echo(refusal or "there are no VMs and no VMIs", err=bool(refusal))
     sys.exit(1 if refusal else 0)
 
@@ -52,7 +52,7 @@ def refuse(vms: Iterable[str], vmis: Iterable[str]) -> str:
     return (
         f"Virtpod is not removed: there {'is' if _is_one(found) else 'are'} still {what} ({_places(found)}). "
         "Delete them first, or leave them behind with `helm uninstall --no-hooks`: "
-        "they stay, but nobody looks after them any more."
+        "they stay, but nobody looks after them."
     )
 
 

@@ -131,23 +131,27 @@ class Handler:
 
 
 @click.command(context_settings=click_settings(COMPONENT))
-@click.option("--kubeconfig", help="Path of a kubeconfig; by default the Pod's own service account.")
-@click.option("--namespace", default=names.INSTALL_NAMESPACE, help="Where Virtpod is installed.")
+@click.option("--kubeconfig", help="Path of a kubeconfig. Default: the Pod's own service account.")
+@click.option("--namespace", default=names.INSTALL_NAMESPACE, help="Namespace in which Virtpod is installed.")
 @click.option("--node-name", required=True, help="Name of this node.")
 @click.option("--listen", default="0.0.0.0:8186", help="Address of the node service for virt-api.")
-@click.option("--advertise", default="", help="Address under which virt-api reaches it, if it is another one.")
+@click.option("--advertise", default="", help="Address at which virt-api reaches it. Default: that of --listen.")
 @click.option("--tls-dir", required=True, help="Directory with tls.crt, tls.key and ca.crt of the node service.")
 @click.option("--tls-secret", default="", help="Secret that is watched and written to --tls-dir.")
-@click.option("--kubelet-root", default="/var/lib/kubelet", help="The kubelet's own directory.")
+@click.option("--kubelet-root", default="/var/lib/kubelet", help="Root directory of the kubelet.")
+@click.option("--pods-dir", help="Directory with the volumes of the node's Pods. Default: `pods` in --kubelet-root.")
 @click.option(
-    "--pods-dir", help="Where the node keeps the volumes of its Pods; by default `pods` in the kubelet's root."
+    "--device-plugin-dir", help="Directory of the kubelet's device plugins; empty: none. Default: in --kubelet-root."
 )
-@click.option("--device-plugin-dir", help="Where the kubelet takes device plugins; by default in its root, empty: off.")
-@click.option("--node-info-dir", default="/var/lib/virtpod/node-info", help="What the node's probe found out.")
-@click.option("--state-dir", default="/var/lib/virtpod/handler", help="Where this program keeps its records.")
+@click.option(
+    "--node-info-dir",
+    default="/var/lib/virtpod/node-info",
+    help="Directory with what the probe found out about the node.",
+)
+@click.option("--state-dir", default="/var/lib/virtpod/handler", help="Directory of virt-handler's records.")
 @click.option("--health-listen", default="127.0.0.1:8183", help="Address of /healthz, /readyz and /metrics.")
-@click.option("--netsetup-command", default="virt-netsetup", help="The program that wires the network of a Pod.")
-@click.option("--log-level", default="info", type=click.Choice(list(LEVELS)), help="Least level to log.")
+@click.option("--netsetup-command", default="virt-netsetup", help="Program that wires the network of a Pod.")
+@click.option("--log-level", default="info", type=click.Choice(list(LEVELS)), help="Lowest level to log.")
 def main(
     *,
     kubeconfig: str | None,
@@ -166,7 +170,7 @@ def main(
     netsetup_command: str,
     log_level: str,
 ) -> None:
-    """Runs the VMs of one node."""
+    """Run the machines of one node."""
     configure(COMPONENT, log_level)
     private_directory(state_dir)
     # Launchers run as another user and must reach the sockets that we make for them; every file of ours names its mode.

@@ -130,10 +130,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         if missing:
             parser.error("missing " + ", ".join(f"--{flag} (or ${ENV_PREFIX}{flag.upper()})" for flag in missing))
         if "/" in args.uid or args.uid in (".", ".."):
-            parser.error("--uid is a name, not a path")
+            parser.error("--uid must be a name, not a path")
     if args.role not in (ROLE_ACTIVE, ROLE_TARGET):
         # A default from the environment is not held against the choices of a flag.
-        parser.error(f"--role is {ROLE_ACTIVE} or {ROLE_TARGET}, not {args.role!r}")
+        parser.error(f"--role must be {ROLE_ACTIVE} or {ROLE_TARGET}, not {args.role!r}")
     return Settings(
         name=args.name,
         namespace=args.namespace,
@@ -163,7 +163,7 @@ def _paths(args: argparse.Namespace) -> Paths:
 
 
 def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="virt-launcher", description="Runs one virtual machine in its Pod.")
+    parser = argparse.ArgumentParser(prog="virt-launcher", description="Run one machine in its Pod.")
 
     def add(flag: str, default: str, text: str, kind: type = str) -> None:
         variable = ENV_PREFIX + flag.upper().replace("-", "_")
@@ -174,21 +174,23 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add("name", "", "name of the VMI")
     add("namespace", "", "namespace of the VMI")
     add("uid", "", "UID of the VMI")
-    add("role", ROLE_ACTIVE, f"{ROLE_ACTIVE}: starts its machine; {ROLE_TARGET}: waits for one that moves in")
-    add("grace-period-seconds", "45", "time for the guest to shut down after SIGTERM", float)
+    add("role", ROLE_ACTIVE, f"{ROLE_ACTIVE}: start the machine; {ROLE_TARGET}: wait for one that is migrated here")
+    add("grace-period-seconds", "45", "seconds that the guest has to shut down after SIGTERM", float)
     add("qemu-timeout", "240", "seconds to wait for the command to start a machine", float)
     add("share-dir", str(defaults.share), "volume with the command and notify sockets")
-    add("private-dir", str(defaults.private), "volume with the VM's own sockets")
+    add("private-dir", str(defaults.private), "volume with the machine's own sockets")
     add("ephemeral-disk-dir", str(defaults.ephemeral), "volume for overlays, empty disks and cloud-init images")
-    add("libvirt-dir", str(defaults.libvirt), "run-time directory of libvirt")
-    add("image-volume-dir", str(defaults.images), "where containerDisk images are mounted, as disk_<index>")
-    add("kernel-boot-dir", str(defaults.kernel_boot), "where the kernelBoot image is mounted")
+    add("libvirt-dir", str(defaults.libvirt), "runtime directory of libvirt")
+    add("image-volume-dir", str(defaults.images), "directory with the containerDisk images, mounted as disk_<index>")
+    add("kernel-boot-dir", str(defaults.kernel_boot), "directory at which the kernelBoot image is mounted")
     add("termination-log", str(defaults.termination_log), "file for the last words of a failed launcher")
-    add("log-level", "info", "debug, info, warning or error")
-    add("node-probe", "", "instead of a VM: find out what QEMU can do here, write it into this directory, and end")
+    add("log-level", "info", "lowest level to log: debug, info, warning or error")
+    add("node-probe", "", "run no machine: write what QEMU can do on this node into this directory, and exit")
     emulation = environ.get(ENV_PREFIX + "ALLOW_EMULATION", "").lower() in ("1", "true", "yes")
     text = f"run by software emulation where KVM cannot be used [${ENV_PREFIX}ALLOW_EMULATION]"
     parser.add_argument("--allow-emulation", action="store_true", default=emulation, help=text)
-    parser.add_argument("--keep-after-failure", action="store_true", help="stay after a failure, for who looks into it")
-    parser.add_argument("--fail-fast", action="store_true", help="fail at once, to try what happens then")
+    parser.add_argument(
+        "--keep-after-failure", action="store_true", help="keep the container after a failure, to look into it"
+    )
+    parser.add_argument("--fail-fast", action="store_true", help="fail at once, to test what happens then")
     return parser

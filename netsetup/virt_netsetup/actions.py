@@ -77,9 +77,7 @@ def check(plan: NetPlan, world: World, state: State) -> NetReport:
         wiring = compose.setup(plan, interface, record.nic, position)
         missing = apply.first_missing(wiring.steps, world)
         if missing is not None:
-            raise NetsetupError(
-                name_of(missing), f"{interface.pod_interface}: this is not in place: {describe(missing)}"
-            )
+            raise NetsetupError(name_of(missing), f"{interface.pod_interface}: not in place: {describe(missing)}")
         done.append(wiring.report)
     return NetReport(interfaces=done)
 

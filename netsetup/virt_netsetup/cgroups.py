@@ -84,11 +84,11 @@ def _files(wanted: dict[str, str], mounts: list[Mount], pid: int) -> Iterator[Pa
         file = next((folder / "cgroup.procs" for folder in folders if folder is not None and _holds(folder, pid)), None)
         if file is None:
             raise NetsetupError(
-                "cgroup", f"the Pod's cgroup {path} ({controllers or 'version 2'}) is not visible to us"
+                "cgroup", f"the Pod's cgroup {path} ({controllers or 'version 2'}) is not visible to virt-netsetup"
             )
         yield file
     if wanted and not mounted:
-        raise NetsetupError("cgroup", "no hierarchy of cgroups is mounted where we could see it")
+        raise NetsetupError("cgroup", "virt-netsetup sees no mounted cgroup hierarchy")
 
 
 def _holds(folder: Path, pid: int) -> bool:

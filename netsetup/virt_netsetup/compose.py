@@ -26,21 +26,21 @@ def check_plan(plan: NetPlan) -> None:
     """What the plan says ends up in command lines and file names."""
     for field, uid in (("vmiUid", plan.vmi_uid), ("podUid", plan.pod_uid or plan.vmi_uid)):
         _demand(bool(_NAME.fullmatch(uid)) and uid not in (".", ".."), field, f"{uid!r} is not a UID")
-    _demand(bool(plan.state_dir), "stateDir", "a directory is needed")
+    _demand(bool(plan.state_dir), "stateDir", "must be given")
     _demand(bool(plan.pod_pid or plan.netns_path), "podPid", "either podPid or netnsPath is needed")
     for number, interface in enumerate(plan.interfaces):
         _check_interface(f"interfaces[{number}]", interface)
     names = [interface.pod_interface for interface in plan.interfaces]
-    _demand(len(set(names)) == len(names), "interfaces", "two guest NICs want the same Pod interface")
+    _demand(len(set(names)) == len(names), "interfaces", "two guest interfaces want the same Pod interface")
 
 
 def _check_interface(path: str, interface: NetPlanInterface) -> None:
-    _demand(interface.binding in _SETUP, f"{path}.binding", f"{interface.binding!r} is not a binding we know")
+    _demand(interface.binding in _SETUP, f"{path}.binding", f"{interface.binding!r} is not a known binding")
     _demand(bool(_NIC_NAME.fullmatch(interface.pod_interface)), f"{path}.podInterface", "is not an interface name")
     mac = interface.mac.lower()
     _demand(not mac or bool(_MAC.fullmatch(mac)), f"{path}.mac", f"{interface.mac!r} is not a MAC address")
     _demand(mac != masquerade.BRIDGE_MAC, f"{path}.mac", f"{mac} is taken by the bridge in the Pod")
-    _demand(1 <= max(interface.queues, 1) <= MAX_QUEUES, f"{path}.queues", f"at most {MAX_QUEUES} queues")
+    _demand(1 <= max(interface.queues, 1) <= MAX_QUEUES, f"{path}.queues", f"must be at most {MAX_QUEUES}")
     _demand(
         not interface.hostname or bool(_NAME.fullmatch(interface.hostname)), f"{path}.hostname", "is not a host name"
     )
@@ -51,15 +51,17 @@ def _check_interface(path: str, interface: NetPlanInterface) -> None:
     if interface.dhcp_options is not None:
         _check_options(f"{path}.dhcpOptions", interface.dhcp_options)
     for port in interface.ports:
-        _demand(0 < port.port < 65536, f"{path}.ports", f"{port.port} is not a port")
+        _demand(0 < port.port < 65536, f"{path}.ports", f"{port.port} is not a port from 1 to 65535")
         _demand(
-            port.protocol.upper() in ("TCP", "UDP", "SCTP"), f"{path}.ports", f"{port.protocol!r} is not a protocol"
+            port.protocol.upper() in ("TCP", "UDP", "SCTP"),
+            f"{path}.ports",
+            f"{port.protocol!r} is not TCP, UDP or SCTP",
         )
 
 
 def _check_options(path: str, options: NetDhcpOptions) -> None:
     for option in options.private_options:
-        _demand(option.option in PRIVATE_OPTIONS, f"{path}.privateOptions", f"{option.option} is not within 224 to 254")
+        _demand(option.option in PRIVATE_OPTIONS, f"{path}.privateOptions", f"{option.option} is not from 224 to 254")
     for server in options.ntp_servers:
         _demand(_is_address(server), f"{path}.ntpServers", f"{server!r} is not an IP address")
 

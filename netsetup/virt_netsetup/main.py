@@ -18,7 +18,7 @@ from virt_netsetup.state import State
 from virt_netsetup.steps import World
 
 USAGE = """usage: virt-netsetup < plan.json > report.json
-Wires a guest to its Pod's network. The plan's action is setup, check or teardown."""
+Wire a guest to its Pod's network. The plan's action is setup, check or teardown."""
 
 
 def run(plan: NetPlan) -> NetReport:

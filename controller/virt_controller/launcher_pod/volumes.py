@@ -114,7 +114,7 @@ def _ephemeral(wish: Wish) -> Parts:
     """What the guest writes goes elsewhere, so nobody can change the claim through it."""
     source = wish.volume.ephemeral.persistent_volume_claim if wish.volume.ephemeral is not None else None
     if source is None:
-        raise wish.refuse("an ephemeral volume names no PersistentVolumeClaim")
+        raise wish.refuse("an ephemeral volume must name a PersistentVolumeClaim")
     return _claim(wish, source.claim_name, read_only=True)
 
 
@@ -147,7 +147,7 @@ def _files(wish: Wish) -> Parts:
         return _secret(name, path, volume.sysprep.secret.name)
     if volume.sysprep is not None and volume.sysprep.config_map is not None:
         return _config_map(name, path, volume.sysprep.config_map.name)
-    raise wish.refuse("it names neither a Secret nor a ConfigMap")
+    raise wish.refuse("must name a Secret or a ConfigMap")
 
 
 def _service_account(wish: Wish) -> Parts:
@@ -179,7 +179,7 @@ _SOURCES: dict[str, Render] = {
 
 
 def _source(volume: GuestVolume) -> str:
-    return next((key for key in to_plain(volume) if key != "name"), "no source")
+    return next((key for key in to_plain(volume) if key != "name"), "")
 
 
 def volumes(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
@@ -187,7 +187,7 @@ def volumes(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     for index, volume in enumerate(vmi.spec.volumes):
         wish, source = Wish(index, volume, config), _source(volume)
         if source not in _SOURCES:
-            raise wish.refuse(f"volumes of type {source} are not supported")
+            raise wish.refuse(f"a {source} volume is not built yet" if source else "must have a source")
         found.append(_SOURCES[source](wish))
     return combine(found)
 

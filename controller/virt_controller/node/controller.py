@@ -121,7 +121,7 @@ class NodeController:
             )
         except NotFound:
             return
-        message = f"virt-handler has been silent for {HEARTBEAT_LIMIT_S:.0f} s: the node takes no new VMs"
+        message = f"virt-handler has been silent for {HEARTBEAT_LIMIT_S:.0f} s: the node gets no new VMIs"
         log.warning(message, node=node.metadata.name)
         self._recorder.event(node, names.EVENT_WARNING, names.FAILED_NODE_UNRESPONSIVE, message)
 

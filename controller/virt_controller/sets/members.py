@@ -69,7 +69,9 @@ def conditions(
     """Paused and Failure, as they should be."""
     result = [replace(c) for c in current]
     if paused:
-        set_condition(result, REPLICA_PAUSED, names.TRUE, "Paused", "it stands still until it is resumed", now)
+        set_condition(
+            result, REPLICA_PAUSED, names.TRUE, "Paused", "nothing is created or deleted while spec.paused is true", now
+        )
     else:
         remove_condition(result, REPLICA_PAUSED)
     if failure is not None:

@@ -60,7 +60,9 @@ class Actions:
         """Ours, if only the answer to its creation got lost."""
         found = self._client.get(VirtualMachineInstance, vm.metadata.name, vm.metadata.namespace)
         if not facts.owns(vm, found):
-            raise AlreadyExists(409, "AlreadyExists", "a VMI of the same name belongs to somebody else")
+            raise AlreadyExists(
+                409, "AlreadyExists", "there is already a VMI of this name, which does not belong to this VM"
+            )
         return found
 
     def stop(self, vm: VirtualMachine, vmi: VirtualMachineInstance) -> None:

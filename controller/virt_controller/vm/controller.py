@@ -167,7 +167,11 @@ class VMController:
         if blocked or vm.status.restore_in_progress:
             return
         if state.foreign:
-            state.note(trouble=Trouble(names.REASON_FAILED_CREATE, "a VMI of the same name belongs to somebody else"))
+            state.note(
+                trouble=Trouble(
+                    names.REASON_FAILED_CREATE, "there is already a VMI of this name, which does not belong to this VM"
+                )
+            )
             return
         try:
             state.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive)

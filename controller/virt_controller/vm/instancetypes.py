@@ -84,7 +84,7 @@ class InstancetypeExpander:
         except AlreadyExists:
             there = self._client.get(ControllerRevision, revision.metadata.name, revision.metadata.namespace)
             if not same_content(there, revision):
-                words = f"ControllerRevision {revision.metadata.name} is there, but with other content"
+                words = f"ControllerRevision {revision.metadata.name} already exists with other content"
                 raise ExpansionError(words) from None
 
     def written_out(self, vm: VirtualMachine) -> list[dict[str, Any]]:

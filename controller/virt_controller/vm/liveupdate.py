@@ -88,9 +88,9 @@ def _sockets(change: Change, result: Update) -> None:
     if want == have:
         return
     if want < have:
-        result.restart.append(f"CPU sockets cannot go down from {have} to {want} in a running machine")
+        result.restart.append(f"CPU sockets cannot be reduced from {have} to {want} in a running machine")
     elif change.vmi.spec.architecture == "arm64" or want > running.max_sockets:
-        result.restart.append(f"{want} CPU sockets are more than the running machine takes ({running.max_sockets})")
+        result.restart.append(f"{want} CPU sockets are more than the running machine can have ({running.max_sockets})")
     elif _busy(change.vmi):
         result.waits = True
     else:
@@ -110,7 +110,7 @@ def _memory(change: Change, result: Update) -> None:
     if not is_true(change.vmi.status.conditions, names.CONDITION_LIVE_MIGRATABLE):
         result.restart.append("the guest's memory can only be changed in a machine that can migrate")
     elif want < boot or want > most:
-        result.restart.append(f"the guest's memory can go from what it booted with to {running.max_guest or 'there'}")
+        result.restart.append(f"the guest's memory must be from what it booted with to {running.max_guest or 'that'}")
     elif _busy(change.vmi):
         result.waits = True
     else:

@@ -118,7 +118,9 @@ class DataVolumes:
             return
         except NotFound as error:
             name = template.metadata.name if template.metadata is not None else ""
-            raise NoDataVolumesError(f"the cluster has no DataVolumes, so {name!r} cannot be made") from error
+            raise NoDataVolumesError(
+                f"DataVolume {name!r} cannot be made: the cluster has no CDI, which makes DataVolumes"
+            ) from error
 
 
 class VolumeKeeper:

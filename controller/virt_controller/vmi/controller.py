@@ -168,7 +168,9 @@ class VMIController:
                 continue
             self._delete_pod(key, pod)
             if not was_refused(pod):
-                text = f"Pod {pod.metadata.name} says that it is the launcher of this VMI and is not; it was deleted"
+                text = (
+                    f"Pod {pod.metadata.name} claimed to be the launcher Pod of this VMI and is not, so it was deleted"
+                )
                 self._recorder.event(vmi, names.EVENT_WARNING, names.EVENT_STRANGER, text)
 
     def _delete_pod(self, key: str, pod: Pod) -> None:

@@ -152,7 +152,7 @@ def _provision(vmi: VirtualMachineInstance, helpers: Sequence[Pod], waiting: Seq
         return failed(vmi, names.REASON_FAILED_CREATE, words, now)
     if not helpers:
         return Decision(create_pod=True, provisioning=True)
-    words = f"DataVolume {', '.join(waiting)} is made for the node of its first user"
+    words = f"DataVolume {', '.join(waiting)} is being made for the node of its first user"
     status = with_condition(vmi.status, names.CONDITION_PROVISIONING, names.TRUE, "", words, now=now)
     return Decision(vmi=replace(vmi, status=status))
 

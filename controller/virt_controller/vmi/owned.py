@@ -115,7 +115,7 @@ def follow_size(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineIns
 def _mark(status: _Status, type: str, differs: bool, now: datetime) -> _Status:
     if not differs:
         return without_condition(status, type)
-    return with_condition(status, type, names.TRUE, "", "the change is done by a migration", now=now)
+    return with_condition(status, type, names.TRUE, "", "the change waits for a migration", now=now)
 
 
 def _cpu_differs(vmi: VirtualMachineInstance) -> bool:

@@ -90,9 +90,9 @@ def _image_words(pod: Pod, vmi: VirtualMachineInstance, message: str) -> str:
     for volume in pod.spec.volumes:
         if volume.image is None or not volume.image.reference or volume.image.reference not in message:
             continue
-        return f'the image "{volume.image.reference}" of {_volume_words(volume.name, vmi)} cannot be had'
+        return f'the image "{volume.image.reference}" of {_volume_words(volume.name, vmi)} is not available'
     image = next((c.image for c in pod.spec.containers if c.name == names.CONTAINER_COMPUTE), "")
-    return f'the launcher\'s image "{image}" cannot be had'
+    return f'the launcher\'s image "{image}" is not available'
 
 
 def _volume_words(pod_volume: str, vmi: VirtualMachineInstance) -> str:
@@ -117,9 +117,9 @@ def end_words(pod: Pod | None) -> str:
 
 
 def _exit_words(terminated: ContainerStateTerminated) -> str:
-    how = f"compute exited with code {terminated.exit_code}"
+    how = f"the container compute exited with code {terminated.exit_code}"
     if terminated.signal:
-        how = f"compute was killed by signal {terminated.signal}"
+        how = f"the container compute was killed by signal {terminated.signal}"
     if terminated.reason and terminated.reason not in ("Error", "Completed"):
         how += f" ({terminated.reason})"
     return f"{how}: {_short(terminated.message)}" if terminated.message else how

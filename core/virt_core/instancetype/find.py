@@ -115,7 +115,7 @@ def instancetype_object(vm: VirtualMachine, matcher: InstancetypeMatcher, lookup
     """The object that a matcher names."""
     cls = _INSTANCETYPES.get(kind_key(matcher.kind, matcher))
     if cls is None:
-        raise NotFoundError("spec.instancetype.kind", f"{matcher.kind!r} is no kind of instance type")
+        raise NotFoundError("spec.instancetype.kind", f"{matcher.kind!r} is not a kind of instance type")
     found = lookup.get(cls, matcher.name, vm.metadata.namespace if cls is VirtualMachineInstancetype else "")
     if found is None:
         raise NotFoundError("spec.instancetype", f"there is no {cls.__name__} {matcher.name!r}")
@@ -126,7 +126,7 @@ def preference_object(vm: VirtualMachine, matcher: PreferenceMatcher, lookup: Lo
     """The object that a matcher names."""
     cls = _PREFERENCES.get(kind_key(matcher.kind, matcher))
     if cls is None:
-        raise NotFoundError("spec.preference.kind", f"{matcher.kind!r} is no kind of preference")
+        raise NotFoundError("spec.preference.kind", f"{matcher.kind!r} is not a kind of preference")
     found = lookup.get(cls, matcher.name, vm.metadata.namespace if cls is VirtualMachinePreference else "")
     if found is None:
         raise NotFoundError("spec.preference", f"there is no {cls.__name__} {matcher.name!r}")

@@ -115,7 +115,7 @@ def _from_file(path: Path, context_name: str | None) -> Connection:
     config = _parse(path)
     name = context_name or config.get("current-context") or ""
     if not name:
-        raise ConnectError(f"{path} names no current-context: give --context")
+        raise ConnectError(f"kubeconfig {path} names no current-context: give --context")
     context = _named(config, "contexts", "context", name, path)
     cluster = _named(config, "clusters", "cluster", context.get("cluster", ""), path)
     user = _named(config, "users", "user", context["user"], path) if context.get("user") else {}
@@ -195,7 +195,9 @@ def _foreign_login(path: Path, context: str) -> dict[str, Any]:
     try:
         from kubernetes import client, config
     except ImportError as error:
-        raise ConnectError(f"{path}: this user logs in by a plugin, which needs the `kubernetes` package") from error
+        raise ConnectError(
+            f"{path}: this user logs in by a plugin, which needs the Python package `kubernetes`"
+        ) from error
     settings = client.Configuration()
     load = cast("Callable[..., None]", config.load_kube_config)
     load(config_file=str(path), context=context, client_configuration=settings)

@@ -50,7 +50,7 @@ class SecretFiles:
         # The first look and the watch are different threads; they must neither mix nor overtake each other.
         self._writing = threading.Lock()
         self._watched = False
-        self._problem = f"waits for {self._what}, which virt-controller's leader (or cert-manager) makes"
+        self._problem = f"waiting for {self._what}, which virt-controller's leader (or cert-manager) makes"
         if (self._directory / _CURRENT).exists():
             # Left by us before a restart: good to begin with, whatever the API server does.
             self._there.set()

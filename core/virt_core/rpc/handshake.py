@@ -15,9 +15,8 @@ def negotiate(theirs: Iterable[int], ours: Iterable[int] = PROTOCOL_VERSIONS, *,
     offered, known = set(theirs), set(ours)
     common = offered & known
     if not common:
-        raise failed_precondition(
-            f"no common protocol version: {peer} speaks {_list(offered)}, we speak {_list(known)}: upgrade the older"
-        )
+        versions = f"{peer} speaks {_list(offered)}, this side {_list(known)}"
+        raise failed_precondition(f"no common protocol version: {versions}; upgrade the older one")
     return max(common)
 
 

@@ -119,7 +119,7 @@ class TlsFiles:
             if contents and after == before:
                 return TlsMaterial(*contents), after
             before = after
-        raise OSError(f"the files in {self._directory} do not stop changing")
+        raise OSError(f"the files in {self._directory} keep changing")
 
     def server_credentials(self) -> grpc.ServerCredentials:
         """New connections get the newest certificate. With a CA, clients must show a certificate of it."""
@@ -164,4 +164,4 @@ def require_peer_name(context: grpc.ServicerContext, dns_name: str) -> None:
     """Raises RpcFailure unless the peer has this role and no other."""
     names = peer_names(context)
     if names != [dns_name]:
-        raise permission_denied(f"this call is for {dns_name}, the peer is {', '.join(names) or 'nobody'}")
+        raise permission_denied(f"this call is for {dns_name}, but the peer is {', '.join(names) or 'nobody'}")

@@ -47,7 +47,7 @@ def private_directory(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(fd).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "is not ours", path)
+            raise PermissionError(errno.EPERM, "the directory belongs to another user", path)
         os.fchmod(fd, 0o700)
     finally:
         os.close(fd)

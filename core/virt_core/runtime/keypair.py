@@ -44,7 +44,7 @@ def check_pair(cert_pem: bytes, key_pem: bytes) -> datetime:
         load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), cert_pem, key_pem)
     except ssl.SSLError as error:
         # The reason is a code ("KEY_VALUES_MISMATCH") and carries nothing of the key.
-        raise BadPair(f"the certificate and the key do not go together: {error.reason or 'unreadable'}") from None
+        raise BadPair(f"the certificate and the key do not match: {error.reason or 'unreadable'}") from None
     return not_after(cert_pem)
 
 

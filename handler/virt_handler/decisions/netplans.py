@@ -7,6 +7,8 @@ from virt_core.apis.bindings import WIRED, binding_of
 from virt_core.apis.devices import DHCPOptions, Interface
 from virt_core.apis.netplan import NetDhcpOption, NetDhcpOptions, NetPlan, NetPlanInterface, NetPort
 from virt_core.apis.networks import decimal_octets
+from virt_core.apis.support.cluster import OTHER_NETWORKS
+from virt_core.apis.support.table import TODAY
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_handler.decisions.nameservers import Resolver
 
@@ -49,10 +51,10 @@ def wanted_interfaces(vmi: VirtualMachineInstance) -> list[Interface]:
 def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) -> NetPlanInterface:
     network = next((network for network in vmi.spec.networks if network.name == nic.name), None)
     if network is None or network.pod is None:
-        raise NetworkError(f'interface "{nic.name}" is not on the Pod network, and no other is supported', fatal=True)
+        raise NetworkError(f'interface "{nic.name}": {TODAY.refusal(OTHER_NETWORKS)}', fatal=True)
     binding = binding_of(nic)
     if binding not in WIRED:
-        raise NetworkError(f'interface "{nic.name}" has neither masquerade nor bridge binding', fatal=True)
+        raise NetworkError(f'interface "{nic.name}" has neither the masquerade nor the bridge binding', fatal=True)
     return NetPlanInterface(
         name=nic.name,
         binding=binding,

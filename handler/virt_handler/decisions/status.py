@@ -97,7 +97,7 @@ def _starting(status: Status, view: View, step: Step, now: datetime) -> Status:
         reason, message = names.EVENT_SYNC_FAILED, errors[-1]
     elif step.overdue is not None:
         reason = "HandoffOverdue"
-        message = f"waiting for {step.overdue.waiting_for}: {step.overdue.name} is overdue"
+        message = f"waiting for {step.overdue.waiting_for}: the handoff {step.overdue.name} is overdue"
     else:
         return status
     # As there is a write anyway, it also tells how far things have come.

@@ -223,7 +223,9 @@ class HandlerController:
     def _kill(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         asked = session.view().stop_sent is not None
         if session.kill_sent() and vmi is not None and session.role is Role.ACTIVE:
-            message = "the guest was ended without being asked: its grace period is 0, or its VMI has failed"
+            message = (
+                "the guest was ended without being asked to shut down: its grace period is 0, or its VMI has failed"
+            )
             if asked:
                 message = "the guest did not shut down within its grace period, so it was ended"
             self._p.recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_DELETED, message)

@@ -124,5 +124,5 @@ def _chown(fd: int, uid: int, gid: int, path: str) -> None:
 def explain(error: OSError) -> str:
     """For the VMI: what stands in the way, in a sentence."""
     if error.errno in (errno.ELOOP, errno.EXDEV):
-        return f"{error.filename} in the launcher leads over a link, so it was not given to the launcher"
+        return f"{error.filename} in the launcher Pod leads over a symbolic link, so the launcher was not given it"
     return f"the devices could not be given to the launcher: {error}"

@@ -57,7 +57,9 @@ class Launcher:
         request = pb.HelloRequest(versions=PROTOCOL_VERSIONS, program_version=__version__)
         answer: pb.HelloResponse = self._call(self._stub.Hello, request, CALL_TIMEOUT_S)
         if answer.version not in PROTOCOL_VERSIONS:
-            raise WrongLauncherError(f"the launcher speaks version {answer.version}, we speak {PROTOCOL_VERSIONS}")
+            raise WrongLauncherError(
+                f"the launcher speaks version {answer.version}, virt-handler speaks {PROTOCOL_VERSIONS}"
+            )
         if answer.vmi_uid != vmi_uid:
             raise WrongLauncherError(f"the launcher was started for VMI {answer.vmi_uid!r}, not for {vmi_uid!r}")
 
@@ -183,7 +185,7 @@ def _identify(socket_fd: int, pod_uid: str, pod_of: PodOf) -> tuple[int, int]:
     # After the open: now the number cannot go to another process without our noticing.
     if pod_of(pid) != pod_uid:
         os.close(pidfd)
-        raise WrongLauncherError(f"process {pid} listens on the launcher's socket but is not of Pod {pod_uid}")
+        raise WrongLauncherError(f"process {pid} listens on the launcher's socket but does not belong to Pod {pod_uid}")
     return pid, pidfd
 
 

@@ -147,4 +147,4 @@ def _read(done: subprocess.CompletedProcess[bytes]) -> NetReport:
 
 def _last_words(done: subprocess.CompletedProcess[bytes]) -> str:
     lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"virt-netsetup ended with code {done.returncode}: {lines[-1][:500] if lines else 'it said nothing'}"
+    return f"virt-netsetup ended with code {done.returncode}: {lines[-1][:500] if lines else 'it printed nothing'}"

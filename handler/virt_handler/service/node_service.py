@@ -90,7 +90,7 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
 
     def _guest_tls(self) -> ssl.SSLContext:
         if self._tls is None:
-            raise failed_precondition("this virt-handler has no certificate to show to a guest")
+            raise failed_precondition("virt-handler on this node has no certificate to show to a guest")
         return self._tls.guest_context()
 
     def Pause(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
@@ -167,7 +167,7 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
     def _running(self, ref: pb.VMIRef) -> Session:
         session = self._session(ref)
         if not session.runs():
-            raise failed_precondition(f"VMI {ref.namespace}/{ref.name} does not run")
+            raise failed_precondition(f"VMI {ref.namespace}/{ref.name} is not running")
         return session
 
 

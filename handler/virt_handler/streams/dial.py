@@ -41,7 +41,7 @@ def device(files: PodFiles, session: Session, name: str, pod_of: PodOf = isolati
     try:
         connected = connect(fd, CONNECT_TIMEOUT_S)
     except OSError as error:
-        raise unavailable(f"{name} cannot be connected: {error}") from error
+        raise unavailable(f"cannot connect to {name} of the machine: {error}") from error
     finally:
         os.close(fd)
     listener = peer_credentials(connected).pid
@@ -68,7 +68,7 @@ def udp(session: Session, port: int) -> Wire:
 
 def _connected(session: Session, port: int, kind: int) -> socket.socket:
     if not 0 < port <= 65535:
-        raise invalid_argument(f"{port} is not a port")
+        raise invalid_argument(f"{port} is not a port from 1 to 65535")
     addresses = [address for ip in session.pod_ips() if (address := pod_address(ip))]
     if not addresses:
         raise failed_precondition(f"VMI {session.key} has no address on the Pod network")
@@ -108,7 +108,7 @@ def vsock(session: Session, cid: int, port: int, tls: ssl.SSLContext | None) -> 
     try:
         sock = _vsock_socket()
     except OSError as error:
-        raise failed_precondition("this node has no vsock") from error
+        raise failed_precondition("this node has no vsock support") from error
     try:
         sock.settimeout(CONNECT_TIMEOUT_S)
         sock.connect((cid, port))

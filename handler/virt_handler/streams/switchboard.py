@@ -65,7 +65,7 @@ class Switchboard:
             line = Line(pod_uid, kind, slot)
             former = self._lines.get(line.key)
             if former is not None and preserve:
-                raise exhausted(f"somebody else uses the {KINDS[kind]} of this machine")
+                raise exhausted(f"another client uses the {KINDS[kind]} of this machine")
             if former is None:
                 self._check_limits(pod_uid)
             self._lines[line.key] = line
@@ -98,13 +98,13 @@ class Switchboard:
         for slot in range(USB_SLOTS):
             if (pod_uid, kind, slot) not in self._lines:
                 return slot
-        raise exhausted(f"all {USB_SLOTS} places for USB devices of this machine are taken")
+        raise exhausted(f"all {USB_SLOTS} USB slots of this machine are taken")
 
     def _check_limits(self, pod_uid: str) -> None:
         if len(self._lines) >= self._limit:
-            raise exhausted(f"more than {self._limit} open streams on this node")
+            raise exhausted(f"this node already has {self._limit} open streams")
         if Counter(key[0] for key in self._lines)[pod_uid] >= self._per_pod:
-            raise exhausted(f"more than {self._per_pod} open streams to this machine")
+            raise exhausted(f"this machine already has {self._per_pod} open streams")
 
 
 def exhausted(message: str) -> RpcFailure:

@@ -65,12 +65,12 @@ def _fixed(kind: Kind, wanted: Domain, live: Domain) -> Iterator[Change]:
     want, have = devices_of(wanted, kind), devices_of(live, kind)
     for key, device in want.items():
         if key not in have:
-            yield _restart(kind, key, device, "it is added when the machine starts anew")
+            yield _restart(kind, key, device, "it is added when the machine is restarted")
         elif fields := differing(kind, device, have[key]):
             yield _unchangeable(kind, key, device, fields)
     for key, device in have.items():
         if key not in want and kind.ours(device):
-            yield _restart(kind, key, device, "it stays until the machine starts anew")
+            yield _restart(kind, key, device, "it stays until the machine is restarted")
 
 
 def _attach(kind: Kind, key: str, device: Any, live: Domain) -> Iterator[Change]:
@@ -96,7 +96,7 @@ def _disk_cannot_come(disk: Disk, live: Domain) -> str:
     if disk.bus not in _PLUGGABLE_BUSES:
         return f"a disk on the bus {disk.bus} cannot be plugged into a running machine; virtio and scsi can"
     if (disk.iothread or 0) > (live.iothreads or 0):
-        return "a thread of its own for its IO is made only when the machine starts"
+        return "an IO thread of its own is made only when the machine starts"
     return ""
 
 
@@ -107,9 +107,9 @@ def _is_worth(controller: Controller) -> bool:
 
 def _detach(kind: Kind, key: str, device: Any) -> Change:
     if isinstance(device, Disk) and (device.device == "cdrom" or device.bus not in _PLUGGABLE_BUSES):
-        return _restart(kind, key, device, f"what is on the bus {device.bus} stays until the machine starts anew")
+        return _restart(kind, key, device, f"a disk on the bus {device.bus} stays until the machine is restarted")
     if on_root_complex(device.address):
-        return _restart(kind, key, device, "it was there when the machine started and stays until it starts anew")
+        return _restart(kind, key, device, "it was there when the machine started and stays until it is restarted")
     return DeviceChange(Act.DETACH, kind.tag, name_of(device, key), device)
 
 
@@ -124,7 +124,9 @@ def _change(kind: Kind, key: str, wanted: Any, live: Any, fields: list[str]) -> 
     elif not isinstance(wanted, Controller):
         yield _unchangeable(kind, key, wanted, fields)
     elif _is_worth(wanted):
-        yield _restart(kind, key, wanted, f"the controller stays a {live.model or live.type} until then")
+        yield _restart(
+            kind, key, wanted, f"the controller stays {live.model or live.type} until the machine is restarted"
+        )
 
 
 def _unchangeable(kind: Kind, key: str, device: Any, fields: list[str]) -> NeedsRestart:

@@ -104,7 +104,7 @@ def _declared(wanted: Any, live: Any, *names: str) -> bool:
 
 _ROWS: tuple[tuple[str, Callable[[Domain, Domain], bool], str], ...] = (
     ("spec.domain.memory.guest", _memory, "the guest's memory"),
-    ("spec.domain.memory.hugepages", _page_size, "the size of the memory's pages"),
+    ("spec.domain.memory.hugepages", _page_size, "the size of the memory pages"),
     ("spec.domain.cpu.sockets", _vcpus, "the number of processors"),
     ("spec.domain.cpu", _topology, "the processor's topology"),
     ("spec.domain.machine.type", _machine_type, "the type of the machine"),
@@ -113,5 +113,5 @@ _ROWS: tuple[tuple[str, Callable[[Domain, Domain], bool], str], ...] = (
     ("spec.domain.features", _features, "the machine's features"),
     ("spec.domain.clock", _clock, "the machine's clock"),
     ("spec.domain.rebootPolicy", _reboot, "what a reboot means"),
-    ("spec.domain.ioThreadsPolicy", _threads, "the number of threads for IO"),
+    ("spec.domain.ioThreadsPolicy", _threads, "the number of IO threads"),
 )

@@ -37,7 +37,7 @@ def configure_inputs(context: Context, domain: Domain) -> None:
     for index, spec in enumerate(context.vmi.spec.domain.devices.inputs):
         path = f"spec.domain.devices.inputs[{index}]"
         if spec.type != "tablet":
-            raise InvalidVMIError(f"{path}.type", f"{spec.type!r} is not tablet")
+            raise InvalidVMIError(f"{path}.type", f"{spec.type!r} is not supported; use tablet")
         if spec.bus not in ("", "usb", "virtio"):
             raise InvalidVMIError(f"{path}.bus", f"{spec.bus!r} is neither usb nor virtio")
         model = "virtio" if spec.bus == "virtio" else None
@@ -50,7 +50,7 @@ def configure_watchdog(context: Context, domain: Domain) -> None:
     if spec is None:
         return
     if spec.i6300esb is None:
-        raise InvalidVMIError("spec.domain.devices.watchdog", "on amd64 only i6300esb is possible")
+        raise InvalidVMIError("spec.domain.devices.watchdog", "must be i6300esb on amd64")
     alias = f"ua-{spec.name}" if spec.name else None
     domain.devices.watchdogs.append(Watchdog(model="i6300esb", action=spec.i6300esb.action or "reset", alias=alias))
 

@@ -69,14 +69,14 @@ def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str
         disk.driver_type, disk.discard = "raw", None  # A drive without a medium.
         return
     if source is None:
-        raise InvalidVMIError(f"{path}.name", f"there is no volume {spec.name!r} that could be this disk")
+        raise InvalidVMIError(f"{path}.name", f"there is no volume {spec.name!r} for this disk")
     disk.driver_type = source.format
     _point(disk, source)
     disk.readonly = disk.readonly or source.read_only
     if spec.lun is not None and not source.block:
         raise InvalidVMIError(f"{path}.lun", f"volume {spec.name!r} is not a block device; use a claim in block mode")
     if spec.lun is not None and disk.bus != "scsi":
-        raise InvalidVMIError(f"{path}.lun.bus", "SCSI commands need the bus scsi")
+        raise InvalidVMIError(f"{path}.lun.bus", "a lun must be on the scsi bus")
     if source.preallocated:
         disk.discard = None
     if spec.shareable and source.format != "raw":
@@ -84,7 +84,7 @@ def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str
             f"{path}.shareable", f"volume {spec.name!r} belongs to this VM alone and cannot be shared"
         )
     if spec.cache == "none" and not source.direct_io:
-        message = "the volume's file system cannot do direct IO; use writethrough or writeback"
+        message = "the volume's filesystem cannot do direct IO; use writethrough or writeback"
         raise InvalidVMIError(f"{path}.cache", message)
     disk.cache = spec.cache or ("none" if source.direct_io or spec.shareable else "writethrough")
     quick = disk.cache == "none" and (source.block or source.preallocated)

@@ -20,7 +20,7 @@ def configure_interfaces(context: Context, domain: Domain) -> None:
         path = f"spec.domain.devices.interfaces[{index}]"
         attachment = context.attachments.get(spec.name)
         if binding_of(spec) not in WIRED:
-            raise InvalidVMIError(path, f"interface {spec.name!r} has a binding that is not supported yet")
+            raise InvalidVMIError(path, f"interface {spec.name!r} has neither the masquerade nor the bridge binding")
         if attachment is None:
             raise WrongStateError(f"{path}: no TAP device was made for interface {spec.name!r}")
         domain.devices.interfaces.append(_interface(context, spec, attachment, path))

@@ -22,7 +22,7 @@ def refuse_unsupported(context: Context, domain: Domain) -> None:
     del domain
     vmi = context.vmi
     if vmi.spec.architecture not in ARCHITECTURES:
-        raise InvalidVMIError("spec.architecture", f"{vmi.spec.architecture!r} cannot run here; use amd64")
+        raise InvalidVMIError("spec.architecture", f"{vmi.spec.architecture!r} cannot run on this node; use amd64")
     for path, sentence in _NOT_BUILT.asked(to_plain(vmi.spec), "spec"):
         raise InvalidVMIError(path, sentence)
     _refuse_panic_models(context)

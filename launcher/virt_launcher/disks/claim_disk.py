@@ -117,7 +117,7 @@ def _affordable(disk: DiskFile) -> int:
     if free >= wanted:
         return wanted
     if free * 100 < wanted * (100 - TOLERANCE_PERCENT):
-        raise disk.refuse(f"{wanted} bytes are asked for, the volume has {max(free, 0)}")
+        raise disk.refuse(f"the volume has only {max(free, 0)} of the {wanted} bytes that are asked for")
     log.warning("the volume is smaller than its claim", path=str(disk.path), wanted=wanted, bytes=free)
     return free // _MIB * _MIB
 

@@ -37,7 +37,7 @@ def plan(volume: Volume, where: str, paths: Paths) -> IsoPlan | None:
 
 def _plan(mounted: Path, label: str, field: str) -> IsoPlan:
     if len(label) > _MAX_LABEL or not label.isascii() or not label.isprintable():
-        raise InvalidVMIError(f"{field}.volumeLabel", f"must be at most {_MAX_LABEL} plain characters")
+        raise InvalidVMIError(f"{field}.volumeLabel", f"must be at most {_MAX_LABEL} printable ASCII characters")
     return IsoPlan(label or _LABEL, collect(mounted, field), field)
 
 
@@ -66,5 +66,7 @@ def collect(mounted: Path, field: str) -> dict[str, bytes]:
             left -= len(content)
             files[str(path.relative_to(root))] = content
             if left < 0 or len(files) > _MAX_FILES:
-                raise InvalidVMIError(field, f"its files have more than {_MAX_BYTES} bytes")
+                raise InvalidVMIError(
+                    field, f"its files have more than {_MAX_BYTES} bytes in all, or are more than {_MAX_FILES}"
+                )
     return files

@@ -35,7 +35,9 @@ def check_held(pid: int | None, wanted: Iterable[Identity]) -> None:
     held = _open_files(pid)
     for file in wanted:
         if (file.device, file.inode) not in held:
-            raise InvalidVMIError(file.field, "the disk was exchanged while the machine started; it was ended")
+            raise InvalidVMIError(
+                file.field, "the disk was replaced while the machine started, so the machine was ended"
+            )
 
 
 def _open_files(pid: int) -> set[tuple[int, int]]:
@@ -44,7 +46,7 @@ def _open_files(pid: int) -> set[tuple[int, int]]:
     try:
         numbers = os.listdir(directory)
     except OSError as error:
-        raise LauncherError(f"the files of QEMU cannot be looked at: {error.strerror}") from error
+        raise LauncherError(f"the files that QEMU has open cannot be read: {error.strerror}") from error
     for number in numbers:
         try:
             facts = os.stat(f"{directory}/{number}")

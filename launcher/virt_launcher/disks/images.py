@@ -95,7 +95,7 @@ def _check_incompatible(head: bytes) -> None:
     if bits & _CORRUPT:
         raise BadImageError("it is marked as corrupt; repair it with `qemu-img check -r all`")
     if bits & ~_KNOWN_INCOMPATIBLE:
-        raise BadImageError("it uses qcow2 features that are not known here")
+        raise BadImageError("it uses qcow2 features that virt-launcher does not know")
 
 
 def round_up(value: int, unit: int) -> int:

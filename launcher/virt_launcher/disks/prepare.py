@@ -56,7 +56,7 @@ class DiskPreparer:
     def _volume(self, vmi: VirtualMachineInstance, index: int, volume: Volume, prepared: Prepared) -> None:
         where = f"spec.volumes[{index}]"
         if not _NAME.fullmatch(volume.name):
-            raise InvalidVMIError(f"{where}.name", f"{volume.name!r} is not a valid name")
+            raise InvalidVMIError(f"{where}.name", f"{volume.name!r} is not a valid volume name")
         if volume.container_disk is not None:
             disk = volume.container_disk
             image = ImageFile(self._paths.images / f"disk_{index}", f"{where}.containerDisk", disk.image)
@@ -73,7 +73,7 @@ class DiskPreparer:
         elif (source := ClaimDisks(self._paths, vmi).source(volume, where)) is not None:
             prepared.sources[volume.name] = source
         else:
-            raise InvalidVMIError(where, f"volume {volume.name!r} has a source that this launcher cannot use yet")
+            raise InvalidVMIError(where, f"the source of volume {volume.name!r} is not built yet")
 
     def _cloud_init(self, vmi: VirtualMachineInstance, volume: Volume, where: str) -> cloud_init.IsoPlan | None:
         secrets = cloud_init.SecretDirs(self._paths.secret(volume.name), self._paths.secret(f"{volume.name}-network"))

@@ -93,7 +93,7 @@ def from_xml(text: str) -> Domain:
     try:
         element = ET.fromstring(text)  # noqa: S314 - the text comes from our own libvirt daemon
     except ET.ParseError as error:
-        raise DomainXmlError(f"libvirt's answer is no XML: {error}") from error
+        raise DomainXmlError(f"libvirt's answer is not XML: {error}") from error
     if element.tag != "domain":
         raise DomainXmlError(f"expected <domain>, got <{element.tag}>")
     return from_element(element, Domain)

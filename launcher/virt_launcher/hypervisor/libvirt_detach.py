@@ -25,8 +25,8 @@ def detach(connection: Any, domain: Any, alias: str, deadline_s: float) -> None:
         for number in numbers:
             connection.domainEventDeregisterAny(number)
     if _has(domain, alias):
-        late = f"the guest did not let it go within {deadline_s:.0f} s"
-        raise LauncherError("the guest refused to let it go" if answered.is_set() else late)
+        late = f"the guest did not release it within {deadline_s:.0f} s"
+        raise LauncherError("the guest refused to release it" if answered.is_set() else late)
 
 
 def _on_answer(_connection: object, _domain: object, alias: str, opaque: tuple[str, threading.Event]) -> None:

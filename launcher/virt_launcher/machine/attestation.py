@@ -38,7 +38,7 @@ class Attestation:
 
     def _require_paused(self) -> None:
         if self._require().state is not State.PAUSED:
-            raise WrongStateError("the machine runs already: its launch is over")
+            raise WrongStateError("the machine is already running: its launch is over")
 
     def _loader_digest(self) -> str:
         """Of a file of our own image: libvirt shows the path that we gave it."""

@@ -44,7 +44,7 @@ class Controls:
     def soft_reboot(self) -> None:
         with self._modifying():
             if self._require().state is State.PAUSED:
-                raise WrongStateError("the machine is paused: a guest that stands still cannot reboot")
+                raise WrongStateError("the machine is paused: a paused guest cannot reboot")
             self._hypervisor.reboot()
 
     def reset(self) -> None:

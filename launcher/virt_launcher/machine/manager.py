@@ -102,7 +102,7 @@ class DomainManager:
             elif self._monitor.stopping:
                 raise WrongStateError("the launcher is stopping")
             elif self._settings.receives:
-                raise WrongStateError("this launcher waits for a machine that moves in, so it starts none")
+                raise WrongStateError("this launcher waits for a machine that is migrated to it, so it starts none")
             else:
                 self._start(vmi, options)
                 self.synced = Synced(digest)

@@ -42,7 +42,7 @@ class Picture:
         if self._writer is not None:
             return self._writer.finish()
         if not self._png.endswith(_END):
-            raise LauncherError("the picture of the screen is not whole")
+            raise LauncherError("the picture of the screen is incomplete")
         return bytes(self._png)
 
     def _begin(self, data: bytes) -> None:
@@ -97,7 +97,9 @@ class PngWriter:
             return False
         self._width, self._height = int(match[1]), int(match[2])
         if not (0 < self._width <= MAX_SIDE and 0 < self._height <= MAX_SIDE):
-            raise LauncherError(f"a screen of {self._width} x {self._height} is not believed")
+            raise LauncherError(
+                f"a screen of {self._width} x {self._height} is not plausible: a side has at most {MAX_SIDE} pixels"
+            )
         self._rest = self._rest[match.end() :]
         return True
 

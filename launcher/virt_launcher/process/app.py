@@ -69,7 +69,9 @@ class App:
         # A move takes as long as it takes; whoever began it also ends it.
         seconds = None if self._settings.receives else self._settings.qemu_timeout_s
         if not monitor.wait(lambda: monitor.started or monitor.stopping, seconds):
-            raise StartUpError(f"virt-handler did not ask for a machine that starts within {seconds:.0f} s")
+            raise StartUpError(
+                f"no machine was started within {seconds:.0f} s: virt-handler asked for none, or none could start"
+            )
         if monitor.started:
             monitor.wait(lambda: monitor.ended or monitor.stopping, None)
         if monitor.started and not monitor.ended:
@@ -92,7 +94,7 @@ class App:
         thread.start()
         thread.join(_CONNECT_DEADLINE_S + 1.0)
         if not outcome or outcome[0]:
-            cause = outcome[0] if outcome else "libvirt lets nobody in"
+            cause = outcome[0] if outcome else "libvirt does not accept connections"
             raise StartUpError(f"{cause} ({daemon.last_words()})")
 
     def _make_directories(self) -> None:

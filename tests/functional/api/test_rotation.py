@@ -150,7 +150,7 @@ def rotated_twice(trust: Trust) -> bool:
 def test_no_request_is_lost_while_everything_rotates(tmp_path: Path) -> None:
     with rotation_rig(tmp_path) as rig, ExitStack() as stack:
         stack.enter_context(rig.virt_api())
-        eventually(lambda: "waits for Secret virtpod/virt-api-serving" in ready(rig)[1], within_s=30, every_s=0.1)
+        eventually(lambda: "waiting for Secret virtpod/virt-api-serving" in ready(rig)[1], within_s=30, every_s=0.1)
         assert rig.get("/livez", NOBODY_CHECKED) == (200, "ok\n")
         stack.enter_context(rig.controller(*LIFETIMES))
         rig.serve_node(stack)

@@ -46,8 +46,8 @@ def test_it_says_what_it_waits_for_then_serves_and_follows(tmp_path: Path) -> No
         server = NodeServer("127.0.0.1:0", found, make, API)
         assert found.secret is not None
         with running(found.secret.run, server.run):
-            expected = "waits for Secret prod/virt-handler-tls, which virt-controller's leader (or cert-manager) makes"
-            assert server.ready() == expected
+            maker = "virt-controller's leader (or cert-manager)"
+            assert server.ready() == f"waiting for Secret prod/virt-handler-tls, which {maker} makes"
             kube.put(SECRET, secret(ca.issue("virt-handler", HANDLER)))
             eventually(lambda: server.ready() is None)
             port = server.port

@@ -238,7 +238,10 @@ def test_pod_failed_while_scheduling_tells_how_it_ended() -> None:
     decision = decide(scheduling(vmi(), POD_UID, NOW), [ended_pod(3, "no libvirt")], NOW)
     assert decision.vmi is not None
     assert decision.vmi.status.reason == "LauncherFailed"
-    assert condition(decision, "Synchronized")[2] == "the launcher Pod ended: compute exited with code 3: no libvirt"
+    assert (
+        condition(decision, "Synchronized")[2]
+        == "the launcher Pod ended: the container compute exited with code 3: no libvirt"
+    )
     assert condition(decision, "Ready")[0] == "False"
 
 

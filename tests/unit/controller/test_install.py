@@ -96,10 +96,10 @@ def test_a_changed_file_is_applied(rig: Rig) -> None:
     ("text", "why"),
     [
         ("{", "not YAML"),
-        ("[]", "no object"),
+        ("[]", "does not hold an object"),
         ("kind: Pod", "must hold the KubeVirt object"),
         (YAML.replace("name: kubevirt", "name: other"), "must hold the KubeVirt object"),
-        (YAML.replace("{useEmulation: true}", "[]"), "holds no good KubeVirt object"),
+        (YAML.replace("{useEmulation: true}", "[]"), "does not hold a valid KubeVirt object"),
         (None, "No such file"),
     ],
 )

@@ -59,4 +59,4 @@ def test_who_can_not_look_does_not_let_go(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(uninstall, "load_connection", refuse)
     result = CliRunner().invoke(main, ["--check-uninstall"])
     assert result.exit_code == 1
-    assert "could not be found out: no kubeconfig found" in result.output
+    assert "still VMs or VMIs: no kubeconfig found" in result.output

@@ -206,7 +206,9 @@ def test_an_ownerless_vmi_is_adopted_and_a_foreign_one_left_alone(rig: Rig) -> N
     foreign = {"metadata": {"name": "other", "ownerReferences": [owner("u", "VirtualMachineInstanceReplicaSet", "r")]}}
     rig.kube.put(f"{API}/virtualmachineinstances/other", foreign | {"status": {"phase": "Running"}})
     rig.kube.put(other, plain_vm("other", metadata={"name": "other", "uid": "u-other"}))
-    eventually(lambda: "somebody else" in json.dumps(rig.kube.objects[other]["status"].get("conditions", [])))
+    eventually(
+        lambda: "does not belong to this VM" in json.dumps(rig.kube.objects[other]["status"].get("conditions", []))
+    )
 
 
 def test_a_refused_vmi_is_told_and_tried_again(rig: Rig) -> None:
@@ -351,6 +353,6 @@ def test_data_volumes_without_their_add_on_are_a_failure(rig: Rig) -> None:
 
     rig.kube.on_request = no_cdi
     rig.kube.put(VM, plain)
-    eventually(lambda: "no DataVolumes" in json.dumps(rig.status().get("conditions", [])))
+    eventually(lambda: "the cluster has no CDI" in json.dumps(rig.status().get("conditions", [])))
     assert rig.status()["printableStatus"] == "DataVolumeError", "it did not stop: it cannot start"
     assert not rig.has(VMI)

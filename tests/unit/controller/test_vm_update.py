@@ -74,7 +74,9 @@ def test_sockets_that_were_not_mentioned_before_are_no_other_change() -> None:
     assert (paths(result), result.message) == (["/spec/domain/cpu/sockets", BUMP], "")
 
 
-@pytest.mark.parametrize(("sockets", "words"), [(5, "more than the running machine takes"), (1, "cannot go down")])
+@pytest.mark.parametrize(
+    ("sockets", "words"), [(5, "more than the running machine can have"), (1, "cannot be reduced")]
+)
 def test_too_many_sockets_and_fewer_need_a_restart(sockets: int, words: str) -> None:
     vmi = running({"cores": 1, "sockets": 2, "maxSockets": 4})
     result = change(spec(cpu={"sockets": 2}), spec(cpu={"sockets": sockets}), vmi)

@@ -201,7 +201,7 @@ def secret(contents: dict[str, bytes]) -> dict[str, object]:
 def test_it_waits_says_for_what_and_follows(tmp_path: Path, kube: FakeKube, ca: CertAuthority) -> None:
     changes: list[str] = []
     files = SecretFiles(kube.client(), "virtpod", "virt-handler-tls", tmp_path, on_change=lambda: changes.append("x"))
-    waits = "waits for Secret virtpod/virt-handler-tls, which virt-controller's leader (or cert-manager) makes"
+    waits = "waiting for Secret virtpod/virt-handler-tls, which virt-controller's leader (or cert-manager) makes"
     assert files.ready() == waits
     assert not files.fetch()
     with running(files.run):

@@ -254,6 +254,6 @@ def test_broken_files_keep_the_old_certificate(node: Node) -> None:
 def test_handshake() -> None:
     assert negotiate([1, 2], [1]) == 1
     assert negotiate([1, 2, 3], [2, 3, 4]) == 3
-    with pytest.raises(RpcFailure, match="virt-handler speaks 2, 3, we speak 1") as caught:
+    with pytest.raises(RpcFailure, match="virt-handler speaks 2, 3, this side 1") as caught:
         negotiate([3, 2], [1], peer="virt-handler")
     assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION

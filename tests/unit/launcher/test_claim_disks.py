@@ -117,7 +117,7 @@ def test_too_little_space_is_told_and_a_little_too_little_is_taken(
     tmp_path: Path, mounted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(claim_disk, "_free_bytes", lambda _disk: 5 * MIB)
-    with pytest.raises(InvalidVMIError, match="10485760 bytes are asked for"):
+    with pytest.raises(InvalidVMIError, match="of the 10485760 bytes"):
         source(tmp_path, CLAIM, info())
     assert list(mounted.iterdir()) == []
     monkeypatch.setattr(claim_disk, "_free_bytes", lambda _disk: 10 * MIB)
@@ -196,7 +196,7 @@ def test_a_machine_that_holds_another_file_is_ended(tmp_path: Path) -> None:
     vmi = plain_vmi(domain={"memory": {"guest": "64Mi"}, "devices": devices}, volumes=[CLAIM])
     pid_file = parts.settings.paths.qemu_pid_file(parts.settings.domain_name)
     pid_file.write_text(str(os.getpid()))
-    with pytest.raises(InvalidVMIError, match=f"{FIELD}: the disk was exchanged"):
+    with pytest.raises(InvalidVMIError, match=f"{FIELD}: the disk was replaced"):
         parts.manager.sync(vmi, SyncOptions(allow_emulation=True))
     assert parts.hypervisor.calls[-2:] == ["destroy", "undefine"]
     with open(mounted / "disk.img", "rb"):

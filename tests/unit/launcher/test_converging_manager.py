@@ -83,11 +83,11 @@ def test_a_volume_on_its_way_is_waited_for(running: Parts) -> None:
 
 
 def test_each_failure_names_its_device_and_the_rest_is_done(running: Parts) -> None:
-    running.hypervisor.device_errors = {"ua-s2": "no room", "ua-s1": "the guest did not let it go"}
+    running.hypervisor.device_errors = {"ua-s2": "no room", "ua-s1": "the guest did not release it"}
     with pytest.raises(LauncherError) as failure:
         running.manager.sync(vmi("root", "s2", "s3", link="down"), OPTIONS, "second")
     assert str(failure.value) == (
-        'disk "s1" was not detached: the guest did not let it go within 10 s; disk "s2" was not attached: no room'
+        'disk "s1" was not detached: the guest did not release it within 10 s; disk "s2" was not attached: no room'
     )
     assert targets(running).keys() == {"root", "s1", "s3"}
     assert [nic.link_state for nic in running.manager.view().interfaces] == ["down"]

@@ -121,14 +121,14 @@ def changed_to_agree(before: Case, after: Case) -> bool:
 @pytest.mark.parametrize(
     ("before", "after", "field", "words"),
     [
-        (machine([disk("root")]), machine([]), "disks", "stays until it starts anew"),
+        (machine([disk("root")]), machine([]), "disks", "stays until it is restarted"),
         (machine([disk("s", "sata")]), machine([]), "disks", "bus sata"),
         (machine([]), machine([disk("s", "sata")]), "disks", "virtio and scsi can"),
         (machine([]), machine([{"name": "cd", "cdrom": {}, "empty": True}]), "disks", "CD-ROM drive"),
         (machine([disk("d")]), machine([disk("d", serial="7")]), "disks", "serial cannot change"),
         (machine([disk("d")]), machine([disk("d"), disk("e", dedicatedIOThread=True)]), "disks", "thread of its own"),
         (machine([], [nic("a")]), machine([], [nic("a", model="e1000")]), "interfaces", "model"),
-        (machine([], [nic("a")]), machine([], []), "interfaces", "stays until it starts anew"),
+        (machine([], [nic("a")]), machine([], []), "interfaces", "stays until it is restarted"),
         (machine([]), machine([], [nic("a", model="e1000")]), "interfaces", "e1000 cannot be plugged"),
     ],
 )

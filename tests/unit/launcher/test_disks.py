@@ -84,7 +84,7 @@ def test_raw_sizes_are_whole_sectors(tmp_path: Path) -> None:
         (8, struct.pack(">Q", 200), "backing file"),
         (72, struct.pack(">Q", 1 << 2), "external data file"),
         (72, struct.pack(">Q", 1 << 1), "corrupt"),
-        (72, struct.pack(">Q", 1 << 40), "not known here"),
+        (72, struct.pack(">Q", 1 << 40), "virt-launcher does not know"),
         (32, struct.pack(">I", 1), "encrypted"),
         (4, struct.pack(">I", 9), "not valid"),
         (20, struct.pack(">I", 30), "not valid"),
@@ -214,5 +214,5 @@ class TestPreparer:
             self.prepare(tmp_path, {"name": name, "emptyDisk": {"capacity": "1Mi"}}, disks=(name,))
 
     def test_sources_that_are_not_built_yet(self, tmp_path: Path) -> None:
-        with pytest.raises(InvalidVMIError, match=r"spec\.volumes\[0\]: volume 'a'"):
+        with pytest.raises(InvalidVMIError, match=r"spec\.volumes\[0\]: the source of volume 'a' is not built yet"):
             self.prepare(tmp_path, {"name": "a", "downwardMetrics": {}})

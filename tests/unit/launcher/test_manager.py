@@ -39,7 +39,7 @@ def test_sync_starts_once(parts: Parts) -> None:
 
 def test_a_target_starts_nothing_and_ends_when_told(tmp_path: Path) -> None:
     parts = make_parts(tmp_path, role="target")
-    with pytest.raises(WrongStateError, match="waits for a machine that moves in"):
+    with pytest.raises(WrongStateError, match="waits for a machine that is migrated to it"):
         parts.manager.sync(plain_vmi(), OPTIONS)
     assert set(parts.hypervisor.calls) == {"facts"}, "it looked, and did nothing"
     assert not parts.monitor.stopping

@@ -45,7 +45,7 @@ def test_other_roles_have_no_launcher(
 ) -> None:
     with pytest.raises(SystemExit):
         parse([*FLAGS, *more], environ)
-    assert "--role is active or target" in capsys.readouterr().err
+    assert "--role must be active or target" in capsys.readouterr().err
 
 
 def test_a_probe_needs_no_vmi() -> None:

@@ -75,7 +75,7 @@ def test_cgroup_that_nobody_shows_us_is_named(tmp_path: Path) -> None:
     folder(tmp_path / "m")
     with pytest.raises(NetsetupError, match="pod1/abc"):
         found(f"0::{POD}", [line(tmp_path / "m", "cgroup2", "rw", "/elsewhere")])
-    with pytest.raises(NetsetupError, match="no hierarchy"):
+    with pytest.raises(NetsetupError, match="no mounted cgroup hierarchy"):
         found(f"0::{POD}", [])
 
 

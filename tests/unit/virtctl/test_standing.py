@@ -129,10 +129,12 @@ def test_scheduling_container_trouble(reason: str) -> None:
 def test_scheduling_trouble_in_the_words_of_the_vmi_where_it_has_them() -> None:
     """The controller repeats the node's cause with the path of the field that the user wrote."""
     waiting = {"name": "compute", "state": {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}}
-    note = event("VirtualMachineInstance", "ErrImagePull", "the image of spec.volumes[0] cannot be had: no such host")
+    note = event(
+        "VirtualMachineInstance", "ErrImagePull", "the image of spec.volumes[0] is not available: no such host"
+    )
     machine, stuck = vmi("Scheduling", upto("pod-created")), [pod(containerStatuses=[waiting])]
     found = standing(facts(machine, pods=stuck, events=[note]))
-    assert found.sentence == "It is Scheduling: the image of spec.volumes[0] cannot be had: no such host."
+    assert found.sentence == "It is Scheduling: the image of spec.volumes[0] is not available: no such host."
     unrelated = event("VirtualMachineInstance", "Odd", "something else")
     says(standing(facts(machine, pods=stuck, events=[unrelated])), "ErrImagePull: no such host")
 

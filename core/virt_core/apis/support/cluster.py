@@ -11,6 +11,7 @@ LIVE_MIGRATION = "live migration"
 HOTPLUG_VOLUMES = "the attaching and detaching of volumes of a running machine"
 HOTPLUG_CPU = "a change of CPU sockets of a running machine"
 HOTPLUG_MEMORY = "a change of the memory of a running machine"
+OTHER_NETWORKS = "a network beside the Pod network"
 
 _storage = partial(row, "storage")
 _net = partial(row, "networking")
@@ -63,7 +64,7 @@ NETWORKS: tuple[Feature, ...] = (
          " domain.devices.interfaces[].dhcpOptions"
          " domain.devices.networkInterfaceMultiqueue domain.devices.autoattachPodInterface"),
     _net(WORKS, "port forwarding", subresources="portforward"),
-    _net(NOT_YET, "a network beside the Pod network", "use a network of type pod", in_launcher=False,
+    _net(NOT_YET, OTHER_NETWORKS, "use a network of type pod", in_launcher=False,
          fields="networks[].multus",
          gates="DynamicPodInterfaceNaming PodSecondaryInterfaceNamingUpgrade ExternalNetResourceInjection"
                " LiveUpdateNADRef"),
