@@ -94,7 +94,7 @@ def test_links_are_not_followed(script: str) -> None:
         with pytest.raises(OSError, match="symbolic links") as refused:
             device_nodes.hand_over(pid, pidfd, HOST)
         assert refused.value.errno == errno.ELOOP
-        assert "leads over a link" in device_nodes.explain(refused.value)
+        assert "leads over a symbolic link" in device_nodes.explain(refused.value)
 
 
 def test_devices_in_directories() -> None:
