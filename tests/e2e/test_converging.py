@@ -53,6 +53,7 @@ def caught_up(machine: Machine) -> dict[str, Any] | None:
     return status if status["observedGeneration"] == status["desiredGeneration"] else None
 
 
+@pytest.mark.alone
 def test_a_change_that_nobody_saw_is_made_by_the_next_virt_handler(space: Space) -> None:
     """It stands still while the VM changes, and is then killed: it has not even seen what it is to do."""
     machine = make(space, "unseen", "Always")
