@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from virt_core.apis import names
+from virt_core.apis.facts import grace_seconds, run_strategy
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
@@ -22,7 +23,7 @@ def without_vmi(facts: Facts) -> Standing | None:
         return Standing(f"It has no running instance: {text_of(failure)}.", describe(facts), final=True, failed=True)
     if vm.status.start_failure is not None and vm.status.start_failure.consecutive_fail_count:
         return _starts_fail(facts, vm.status.start_failure)
-    strategy = vm.spec.run_strategy or (names.STRATEGY_ALWAYS if vm.spec.running else names.STRATEGY_HALTED)
+    strategy = run_strategy(vm)
     if rests := _rests(vm, strategy):
         return Standing(f"It is stopped: {rests}.", f"virtctl start {facts.name} -n {facts.namespace}", final=True)
     return Standing(
@@ -65,9 +66,7 @@ def deleting(facts: Facts) -> Standing | None:
         return None
     since = duration((facts.now - parse_rfc3339(vmi.metadata.deletion_timestamp)).total_seconds())
     if facts.pod is not None:
-        grace = vmi.spec.termination_grace_period_seconds
-        limit = names.DEFAULT_GRACE_PERIOD_S if grace is None else grace
-        why = f"the guest has {limit} s to shut down, and its Pod {facts.pod.metadata.name} is still there"
+        why = f"the guest has {grace_seconds(vmi)} s to shut down, and its Pod {facts.pod.metadata.name} is still there"
     else:
         left = ", ".join(vmi.metadata.finalizers)
         why = f"its Pod is gone, and virt-controller has yet to remove its finalizers ({left or 'none is left'})"
