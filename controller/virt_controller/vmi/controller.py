@@ -88,14 +88,15 @@ class VMIController:
         decision = rules.decide(vmi, pods, self._clock.now(), around)
         for pod in decision.delete_pods:
             self._delete_pod(key, pod)
-        if decision.strangers:
-            self._turn_away(key, vmi, decision.strangers)
         if decision.create_pod:
             self._create_pod(key, vmi, around, provisioning=decision.provisioning)
         elif decision.vmi is not None:
             self._write(vmi, decision.vmi)
         for note in decision.notes:
             self._recorder.event(vmi, note.type, note.reason, note.message)
+        # Last: a stranger that cannot be deleted must not hold up the VMI.
+        if decision.strangers:
+            self._turn_away(key, vmi, decision.strangers)
         return Result(decision.recheck_s) if decision.recheck_s else None
 
     def _write(self, old: VirtualMachineInstance, new: VirtualMachineInstance) -> None:
@@ -160,7 +161,10 @@ class VMIController:
 
     def _turn_away(self, key: str, vmi: VirtualMachineInstance, strangers: Sequence[Pod]) -> None:
         """Asks for the newest record first: our cache may be older than what a former leader wrote."""
-        newest = self._client.get(VirtualMachineInstance, vmi.metadata.name, vmi.metadata.namespace)
+        try:
+            newest = self._client.get(VirtualMachineInstance, vmi.metadata.name, vmi.metadata.namespace)
+        except NotFound:
+            return  # The garbage collector takes its Pods.
         if newest.metadata.uid != vmi.metadata.uid:
             return
         for pod in strangers:

@@ -159,6 +159,18 @@ def test_a_false_launcher_is_turned_away_and_the_true_one_stays(rig: Rig) -> Non
     assert list(rig.vmi()["status"]["activePods"]) == [own["metadata"]["uid"]]
 
 
+def test_a_stranger_that_cannot_be_deleted_does_not_hold_up_the_vmi(rig: Rig) -> None:
+    def refuse(method: str, path: str, _query: dict[str, str], _body: Any) -> Any:
+        return failure(403, "Forbidden", "kept by a policy") if (method, path) == ("DELETE", f"{PODS}/false") else None
+
+    rig.kube.on_request = refuse
+    rig.kube.put(f"{PODS}/false", plain_pod(phase="Running", metadata={"name": "false"}))
+    rig.kube.put(VMI, plain_vmi())
+    eventually(lambda: rig.phase() == "Scheduling")
+    assert [pod["metadata"]["name"] for pod in rig.pods()].count("false") == 1
+    assert len(rig.pods()) == 2
+
+
 def test_a_record_that_did_not_get_through_is_written_again_for_the_same_pod(rig: Rig) -> None:
     refuse = [2]
 
