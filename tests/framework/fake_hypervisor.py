@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -19,6 +19,7 @@ from virt_launcher.hypervisor.ports import (
     AgentUser,
     Change,
     Facts,
+    GuestExit,
     Measurement,
     SevInfo,
     State,
@@ -45,6 +46,9 @@ class FakeHypervisor:
         self.agent = AgentInfo("7.2")
         self.users: tuple[AgentUser, ...] = ()
         self.filesystems: tuple[AgentFilesystem, ...] = ()
+        #: How the commands in the guest end; one that has no entry runs for ever.
+        self.exits: dict[str, GuestExit] = {}
+        self._started: list[str] = []
         #: None: the processor has no SEV.
         self.sev: SevInfo | None = None
         self.measured = Measurement("measured", 1, 55, 7, 3)
@@ -137,6 +141,21 @@ class FakeHypervisor:
 
     def agent_info(self) -> AgentInfo:
         return self.agent
+
+    def ping_agent(self, timeout_s: float) -> None:
+        with self._called("ping_agent"):
+            if self.report is None:
+                raise WrongStateError(f"guest agent is not connected after {timeout_s:g} s")
+
+    def start_in_guest(self, path: str, arguments: Sequence[str]) -> int:
+        with self._called(" ".join(("start_in_guest", path, *arguments))):
+            self._alive()
+            self._started.append(path)
+            return len(self._started) - 1
+
+    def exit_in_guest(self, number: int) -> GuestExit | None:
+        with self._called("exit_in_guest"):
+            return self.exits.get(self._started[number])
 
     def reboot(self) -> None:
         with self._called("reboot"):

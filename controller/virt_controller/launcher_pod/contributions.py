@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from virt_core.apis.containers import VolumeDevice
+from virt_core.apis.containers import Probe, VolumeDevice
 from virt_core.apis.pods import ContainerPort, EnvVar, VolumeMount
 from virt_core.apis.podvolumes import Volume
 
@@ -32,6 +32,8 @@ class Parts:
     pull_secrets: tuple[str, ...] = ()
     #: Whose token the Pod gets, if any.
     service_account: str = ""
+    liveness_probe: Probe | None = None
+    readiness_probe: Probe | None = None
 
 
 def combine(parts: Iterable[Parts]) -> Parts:
@@ -52,5 +54,7 @@ def combine(parts: Iterable[Parts]) -> Parts:
             # A secret that two disks need is named once.
             pull_secrets=tuple(dict.fromkeys(total.pull_secrets + part.pull_secrets)),
             service_account=total.service_account or part.service_account,
+            liveness_probe=total.liveness_probe or part.liveness_probe,
+            readiness_probe=total.readiness_probe or part.readiness_probe,
         )
     return total

@@ -13,6 +13,7 @@ since what is booked too low ends in the OOM killer and what is booked too high 
 | page tables of the guest's memory      | size/512  | size/512         |
 | translated code, emulation only        | 56 Mi     | 96 Mi            |
 | kernel and RAM disk that QEMU loads    | 20 Mi     | 32 Mi            |
+| a probe that asks the guest by agent   | 11 Mi     | 16 Mi            |
 
 Translated code grows with what the guest runs (QEMU's own ceiling is 1 GiB), so emulated guests have the widest margin.
 """
@@ -23,6 +24,7 @@ import math
 from decimal import Decimal
 
 from virt_core.apis.domain import CPU
+from virt_core.apis.guestprobes import by_agent
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
 
@@ -34,6 +36,7 @@ PER_VCPU = 8 * MIB
 GRAPHICS = 16 * MIB
 TRANSLATED_CODE = 96 * MIB
 KERNEL_BOOT = 32 * MIB
+AGENT_PROBE = 16 * MIB
 PAGE_TABLE_RATIO = 512
 
 DEFAULT_GUEST = 128 * MIB
@@ -66,6 +69,7 @@ def overhead(vmi: VirtualMachineInstance, *, emulated: bool, ratio: str = "") ->
     firmware = vmi.spec.domain.firmware
     if firmware is not None and firmware.kernel_boot is not None:
         total += KERNEL_BOOT
+    total += AGENT_PROBE * sum(by_agent(probe) for probe in (vmi.spec.readiness_probe, vmi.spec.liveness_probe))
     if ratio:
         total = math.ceil(total * Decimal(ratio))
     return -(-total // MIB) * MIB

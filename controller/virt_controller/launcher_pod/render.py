@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from virt_controller.launcher_pod import placement, sections, volumes
+from virt_controller.launcher_pod import placement, probes, sections, volumes
 from virt_controller.launcher_pod.contributions import Parts, combine
 from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig
 from virt_core.apis import names
@@ -39,6 +39,7 @@ SECTIONS: tuple[Section, ...] = (
     sections.cpu_and_memory,
     sections.devices,
     sections.ports,
+    probes.probes,
     placement.placement,
 )
 
@@ -51,7 +52,9 @@ def render(vmi: VirtualMachineInstance, config: TemplateConfig) -> Pod:
 
 def first_consumer(pod: Pod) -> Pod:
     """A Pod like the launcher's, so that it lands where that one could, which uses the claims and ends at once."""
-    compute = replace(pod.spec.containers[0], command=["true"], args=[], env=[], ports=[])
+    compute = replace(
+        pod.spec.containers[0], command=["true"], args=[], env=[], ports=[], liveness_probe=None, readiness_probe=None
+    )
     annotations = pod.metadata.annotations | {names.ANNOTATION_EPHEMERAL_PROVISIONING: "true"}
     return replace(
         pod,
@@ -130,6 +133,8 @@ def _compute(config: TemplateConfig, parts: Parts) -> Container:
         resources=ResourceRequirements(requests=dict(parts.requests), limits=dict(parts.limits)),
         volume_mounts=list(parts.mounts),
         volume_devices=list(parts.devices),
+        liveness_probe=parts.liveness_probe,
+        readiness_probe=parts.readiness_probe,
         # The last words of a launcher that died are the best reason we can give.
         termination_message_policy="FallbackToLogsOnError",
         security_context=SecurityContext(

@@ -256,7 +256,9 @@ def _watch_over(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime) -> 
         return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(None), now)
     if facts.is_finished(pod):
         return _launcher_ended(vmi, pod, now)
-    return Decision(vmi=owned.follow_size(replace(vmi, status=follow(vmi.status, pod, now)), now))
+    return Decision(
+        vmi=owned.follow_size(replace(vmi, status=follow(vmi.status, pod, now, vmi.spec.readiness_probe)), now)
+    )
 
 
 def _launcher_ended(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
@@ -277,7 +279,7 @@ def _remove(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, aro
         # Nobody keeps a VMI alive with a Pod that is not its own.
         return Decision(delete_pods=alive, vmi=_finalized(vmi, now, around))
     active = podroles.active_pod(vmi, pods)
-    status = vmi.status if active is None else follow(vmi.status, active, now)
+    status = vmi.status if active is None else follow(vmi.status, active, now, vmi.spec.readiness_probe)
     return Decision(delete_pods=alive, vmi=replace(vmi, status=status))
 
 

@@ -124,6 +124,7 @@ CONDITION_AGENT_VERSION_NOT_SUPPORTED = "AgentVersionNotSupported"
 
 # Reasons of VMI conditions
 REASON_POD_TERMINATING = "PodTerminating"
+REASON_POD_NOT_READY = "PodNotReady"
 REASON_GUEST_NOT_RUNNING = "GuestNotRunning"
 REASON_UNSCHEDULABLE = "Unschedulable"
 REASON_FAILED_CREATE = "FailedCreate"

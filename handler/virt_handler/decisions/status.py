@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from virt_core.apis import handoffs, names
 from virt_core.apis.domain import Machine
 from virt_core.apis.facts import is_final
+from virt_core.apis.guestprobes import action
 from virt_core.apis.quantity import format_bytes
-from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.vmi import Probe, VirtualMachineInstance
 from virt_core.apis.vmistatus import (
     MemoryStatus,
     VirtualMachineInstanceGuestOSInfo,
@@ -113,7 +114,7 @@ def _running(
     if first:
         status = with_handoff(status, handoffs.RUNNING, now)
     status = with_restart_required(with_synchronized(status, view, now, first=first), view, now)
-    status = _paused(status, domain, first, now)
+    status = _paused(status, domain, first, now, probe=vmi.spec.readiness_probe)
     if agent_settled(view, domain, now):
         status = _agent(status, domain, now, unsupported(vmi, domain, agents))
     elif domain.agent_connected:
@@ -161,7 +162,7 @@ def _without_agent(domain: pb.Domain) -> pb.Domain:
     return copy
 
 
-def _paused(status: Status, domain: pb.Domain, first: bool, now: datetime) -> Status:
+def _paused(status: Status, domain: pb.Domain, first: bool, now: datetime, probe: Probe | None) -> Status:
     reason = _PAUSE_REASONS.get(domain.reason) if domain.state == pb.DOMAIN_STATE_PAUSED else None
     if reason is not None:
         message = domain.message or f"the guest is paused ({domain.reason})"
@@ -169,8 +170,16 @@ def _paused(status: Status, domain: pb.Domain, first: bool, now: datetime) -> St
         return with_condition(status, names.CONDITION_READY, names.FALSE, reason, "the guest is paused", now=now)
     resumed = any(condition.type == names.CONDITION_PAUSED for condition in status.conditions)
     if first or resumed:
-        status = with_condition(status, names.CONDITION_READY, names.TRUE, now=now)
+        status = _ready(status, now, probe)
     return without_condition(status, names.CONDITION_PAUSED)
+
+
+def _ready(status: Status, now: datetime, probe: Probe | None) -> Status:
+    """A machine that runs is ready, unless its owner said how to find that out: then the Pod's own readiness tells."""
+    if probe is None:
+        return with_condition(status, names.CONDITION_READY, names.TRUE, now=now)
+    words = f"the guest's readinessProbe ({action(probe)}) has not succeeded yet"
+    return with_condition(status, names.CONDITION_READY, names.FALSE, names.REASON_POD_NOT_READY, words, now=now)
 
 
 def _agent(status: Status, domain: pb.Domain, now: datetime, lacks: str) -> Status:

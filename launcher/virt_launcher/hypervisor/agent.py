@@ -5,11 +5,14 @@ The guest wrote them: nothing is trusted.
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import re
 from typing import Any
 
-from virt_launcher.hypervisor.ports import AgentFilesystem, AgentInterface, AgentReport, AgentUser
+from virt_launcher.errors import LauncherError
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentInterface, AgentReport, AgentUser, GuestExit
 
 _OS_KEYS = ("id", "name", "pretty-name", "version", "version-id", "machine", "kernel-release", "kernel-version")
 #: What is read at most, whatever the guest claims to have.
@@ -22,6 +25,11 @@ MAX_FILESYSTEMS = 256
 MAX_DISKS = 16
 MAX_ANSWER = 1 << 20
 MAX_COMMANDS = 128
+#: Of each of a command's two outputs.
+MAX_OUTPUT = 32 << 10
+_SIGNAL_BASE = 128
+_MAX_CODE = 255
+_MAX_NUMBER = 1 << 31
 _MAX_BYTES = 1 << 63
 _COMMAND = re.compile(r"guest-[a-z0-9-]{1,58}")
 
@@ -77,6 +85,49 @@ def filesystems_from_answer(answer: str) -> tuple[AgentFilesystem, ...]:
         )
         for row in _rows(answer)[:MAX_FILESYSTEMS]
     )
+
+
+def number_from_answer(answer: str) -> int:
+    """The answer to guest-exec."""
+    number = _record(answer).get("pid")
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < _MAX_NUMBER:
+        raise LauncherError("the guest agent did not say which command it started")
+    return number
+
+
+def exit_from_answer(answer: str) -> GuestExit | None:
+    """The answer to guest-exec-status; None while the command runs."""
+    record = _record(answer)
+    if record.get("exited") is not True:
+        return None
+    code, signal = record.get("exitcode"), record.get("signal")
+    if not isinstance(code, int):
+        code = _SIGNAL_BASE + signal if isinstance(signal, int) else 1
+    texts = (_output(record.get(key)) for key in ("out-data", "err-data"))
+    return GuestExit(code if 0 <= code <= _MAX_CODE else _MAX_CODE, "".join(texts))
+
+
+def _record(answer: str) -> dict[str, Any]:
+    if len(answer) > MAX_ANSWER:
+        raise LauncherError(f"the guest agent answered more than {MAX_ANSWER} bytes")
+    try:
+        found = json.loads(answer)["return"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise LauncherError("the guest agent answered something that is not understood")
+    return found
+
+
+def _output(value: Any) -> str:
+    if not isinstance(value, str):
+        return ""
+    try:
+        data = base64.b64decode(value[: MAX_OUTPUT // 3 * 4], validate=True)
+    except (binascii.Error, ValueError):
+        return ""
+    text = data.decode(errors="replace")
+    return "".join(c for c in text if c.isprintable() or c in "\n\t")
 
 
 def _rows(answer: str) -> list[dict[str, Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -11,12 +13,14 @@ import libvirt
 
 from virt_launcher.hypervisor.agent import (
     commands_from_answer,
+    exit_from_answer,
     filesystems_from_answer,
+    number_from_answer,
     report_from_params,
     users_from_answer,
     version_from_answer,
 )
-from virt_launcher.hypervisor.ports import AgentFilesystem, AgentInfo, AgentReport, AgentUser
+from virt_launcher.hypervisor.ports import AgentFilesystem, AgentInfo, AgentReport, AgentUser, GuestExit
 
 _AGENT_TIMEOUT_S = 5
 #: The guest writes out all its caches first.
@@ -59,6 +63,16 @@ class GuestDoor(ABC):
     def agent_filesystems(self) -> tuple[AgentFilesystem, ...]:
         return filesystems_from_answer(self._agent("guest-get-fsinfo"))
 
+    def ping_agent(self, timeout_s: float) -> None:
+        self._agent("guest-ping", timeout_s=max(math.ceil(timeout_s), 1))
+
+    def start_in_guest(self, path: str, arguments: Sequence[str]) -> int:
+        wanted = {"path": path, "arg": list(arguments), "capture-output": True}
+        return number_from_answer(self._agent("guest-exec", wanted))
+
+    def exit_in_guest(self, number: int) -> GuestExit | None:
+        return exit_from_answer(self._agent("guest-exec-status", {"pid": number}))
+
     def reboot(self) -> None:
         with self._machine() as domain:
             domain.reboot(_REBOOT)
@@ -89,9 +103,10 @@ class GuestDoor(ABC):
                 raise
             stream.finish()
 
-    def _agent(self, command: str) -> str:
+    def _agent(self, command: str, arguments: dict[str, Any] | None = None, timeout_s: int = _AGENT_TIMEOUT_S) -> str:
         import libvirt_qemu
 
+        request = {"execute": command} | ({"arguments": arguments} if arguments else {})
         with self._machine() as domain:
-            answer = libvirt_qemu.qemuAgentCommand(domain, f'{{"execute":"{command}"}}', _AGENT_TIMEOUT_S, 0)
+            answer = libvirt_qemu.qemuAgentCommand(domain, json.dumps(request), timeout_s, 0)
         return str(answer)

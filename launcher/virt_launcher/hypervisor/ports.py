@@ -8,7 +8,7 @@ A launcher has exactly one machine, so no method names it. Methods may raise the
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -87,6 +87,14 @@ class AgentFilesystem:
     total_bytes: int = 0
     #: Serial number and bus of each disk below it.
     disks: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GuestExit:
+    """How a command in the guest ended; a signal that killed it counts as in a shell. Both outputs in one text."""
+
+    exit_code: int
+    output: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +184,16 @@ class Hypervisor(Protocol):
     def agent_users(self) -> tuple[AgentUser, ...]: ...
 
     def agent_filesystems(self) -> tuple[AgentFilesystem, ...]: ...
+
+    def ping_agent(self, timeout_s: float) -> None: ...
+
+    def start_in_guest(self, path: str, arguments: Sequence[str]) -> int:
+        """By the agent. The number by which the command is asked for."""
+        ...
+
+    def exit_in_guest(self, number: int) -> GuestExit | None:
+        """None while it runs. The agent tells it once."""
+        ...
 
     def sev_info(self) -> SevInfo:
         """WrongStateError where the processor has no SEV."""

@@ -29,6 +29,7 @@ from virt_launcher.hypervisor.ports import ALIVE, Facts, Hypervisor, State
 from virt_launcher.machine.attestation import Attestation
 from virt_launcher.machine.controls import Controls
 from virt_launcher.machine.guest_agent import GuestAgent
+from virt_launcher.machine.guest_commands import GuestCommands
 from virt_launcher.machine.monitor import Monitor
 from virt_launcher.machine.observer import Observer
 from virt_launcher.machine.state import MachineView, Synced
@@ -74,6 +75,9 @@ class DomainManager:
         self._kvm = kvm
         self._modify = threading.Lock()
         self.controls = Controls(hypervisor, self._modifying, self._require)
+        self.commands = GuestCommands(hypervisor, self._require)
+        #: Called with the VMI before its machine starts.
+        self.on_start: Callable[[VirtualMachineInstance], None] = lambda _vmi: None
         self.attestation = Attestation(hypervisor, self._modifying, self._require)
         self.handoffs: dict[str, int] = {}
         self.synced = Synced()
@@ -104,6 +108,7 @@ class DomainManager:
             elif self._settings.receives:
                 raise WrongStateError("this launcher waits for a machine that is migrated to it, so it starts none")
             else:
+                self.on_start(vmi)
                 self._start(vmi, options)
                 self.synced = Synced(digest)
         return self.view()

@@ -7,6 +7,8 @@ import gc
 import threading
 
 from virt_core.apis import handoffs
+from virt_core.apis.guestprobes import asks_guest
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.rpc.server import RpcServer
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.supervisor import Supervisor
@@ -47,6 +49,7 @@ class Assembly:
         self.notify = NotifyClient(settings.paths.notify_socket)
         self.events = EventWorker(self.manager.view, self.notify, self.door.disk_errors)
         self.events.on_state(self._on_state)
+        self.manager.on_start = self._open_for_probes
         self.agent.on_news(self.events.poke)
         self.manager.controls.on_late_thaw = self.events.poke
         self.door.watch(self.monitor.machine_changed)
@@ -77,6 +80,15 @@ class Assembly:
         self._server = serve(self._settings, service)
         self.manager.stamp(handoffs.LAUNCHER_READY.name)
         self._settings.paths.init_socket.rename(self._settings.paths.command_socket)
+
+    def _open_for_probes(self, vmi: VirtualMachineInstance) -> None:
+        """Only where some probe asks the guest itself; most machines never import it."""
+        if not asks_guest(vmi):
+            return
+        from virt_launcher.guestprobe.ask import SOCKET
+        from virt_launcher.guestprobe.door import ProbeDoor
+
+        ProbeDoor(self._settings.paths.private / SOCKET, self.manager.commands).open()
 
     def last_notice(self, timeout_s: float) -> str:
         """Makes sure that virt-handler knows the end. Returns what went wrong, for the exit code."""

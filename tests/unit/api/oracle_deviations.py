@@ -19,6 +19,8 @@ VERDICTS: dict[str, tuple[int, list[tuple[str, str]], str]] = {
     "mem-neg": (422, [("spec.domain.memory.guest", _INVALID)], "a negative size is a mistake"),
     "mem-milli": (422, [("spec.domain.memory.guest", _INVALID)], "0.128 bytes is a slip of the pen for 128Mi"),
     "hp-neg": (422, [("spec.domain.memory.hugepages.pageSize", _INVALID)], "a negative size is a mistake"),
+    "ready-probe-exec-empty": (422, [("spec.readinessProbe.exec.command", _REQUIRED)], "there is nothing to run"),
+    "live-probe-exec-empty": (422, [("spec.livenessProbe.exec.command", _REQUIRED)], "there is nothing to run"),
     "grace-neg": (422, [("spec.terminationGracePeriodSeconds", _INVALID)], "the Pod would be refused later"),
     "vol-cd-noimage": (422, [("spec.volumes[1].containerDisk.image", _REQUIRED)], "the Pod would be refused later"),
     "pod-cidr-bad": (422, [("spec.networks[0].pod.vmNetworkCIDR", _INVALID)], "the network could not be made later"),

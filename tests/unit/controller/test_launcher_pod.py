@@ -94,7 +94,23 @@ def storage() -> VirtualMachineInstance:
     return vmi("storage", spec={"volumes": VOLUMES})
 
 
-CASES = {"base": (vmi(), CONFIG), "kvm": (vmi(), KVM), "kernel-boot": (kernel_boot(), CONFIG), "rich": (rich(), CONFIG)}
+def probed() -> VirtualMachineInstance:
+    return vmi(
+        "probed",
+        spec={
+            "readinessProbe": {"exec": {"command": ["test", "-e", "/ready"]}, "periodSeconds": 5, "timeoutSeconds": 3},
+            "livenessProbe": {"guestAgentPing": {}, "initialDelaySeconds": 20, "failureThreshold": 4},
+        },
+    )
+
+
+CASES = {
+    "base": (vmi(), CONFIG),
+    "kvm": (vmi(), KVM),
+    "kernel-boot": (kernel_boot(), CONFIG),
+    "rich": (rich(), CONFIG),
+    "probed": (probed(), CONFIG),
+}
 #: Not in all of them: a guest that is to have a token, and a directory of the node.
 GOLDENS = CASES | {"storage": (storage(), STORAGE)}
 
@@ -239,6 +255,21 @@ def test_the_first_user_of_a_claim_uses_it_and_nothing_else() -> None:
     assert (container.command, container.args) == (["true"], [])
     assert pod.spec.volumes == render(storage(), STORAGE).spec.volumes
     assert pod.metadata.annotations[names.ANNOTATION_EPHEMERAL_PROVISIONING] == "true"
+
+
+def test_probes_by_the_network_ask_the_pod() -> None:
+    asked = vmi(
+        spec={"readinessProbe": {"httpGet": {"port": 80, "path": "/up"}}, "livenessProbe": {"tcpSocket": {"port": 22}}}
+    )
+    [compute] = render(asked, CONFIG).spec.containers
+    assert to_plain(compute)["readinessProbe"] == {"httpGet": {"port": 80, "path": "/up"}, "timeoutSeconds": 1}
+    assert to_plain(compute)["livenessProbe"] == {
+        "tcpSocket": {"port": 22},
+        "initialDelaySeconds": 10,
+        "timeoutSeconds": 1,
+    }
+    [first] = first_consumer(render(asked, CONFIG)).spec.containers
+    assert (first.readiness_probe, first.liveness_probe) == (None, None)
 
 
 def test_a_vsock_is_asked_of_the_node() -> None:

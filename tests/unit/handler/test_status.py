@@ -194,6 +194,16 @@ def test_readiness_that_the_controller_took_is_not_given_back() -> None:
     assert condition(status.reported(vmi, view(), Step(), NOW), "Ready") == ("False", "PodNotReady")
 
 
+def test_a_guest_with_a_readiness_probe_is_not_ready_by_running() -> None:
+    probed = handed_over("Scheduled", spec={"readinessProbe": {"tcpSocket": {"port": 22}}})
+    begun = status.reported(probed, view(), Step(), NOW)
+    assert begun.status.phase == "Running"
+    assert condition(begun, "Ready") == ("False", "PodNotReady")
+    halted = status.reported(begun, view(domain=domain(state=pb.DOMAIN_STATE_PAUSED, reason="User")), Step(), NOW)
+    assert condition(halted, "Ready") == ("False", "PausedByUser")
+    assert condition(status.reported(halted, view(), Step(), NOW), "Ready") == ("False", "PodNotReady")
+
+
 def test_failure_has_phase_reason_condition_and_event() -> None:
     before = running()
     end = End("Failed", "LauncherFailed", "QEMU was killed by signal 9 (SIGKILL)")

@@ -62,6 +62,8 @@ def _probe(check: Check, field: str, probe: Probe) -> Iterator[Cause]:
         yield invalid(field, "only one of exec, guestAgentPing, httpGet and tcpSocket can be given")
     elif given == 0:
         yield required(field, "one of exec, guestAgentPing, httpGet and tcpSocket is needed")
+    elif probe.exec_ is not None and not probe.exec_.command:
+        yield required(f"{field}.exec.command", "must name the command")
     by_network = probe.http_get is not None or probe.tcp_socket is not None
     if by_network and not any(network.pod is not None for network in check.spec.networks):
         yield invalid(field, "httpGet and tcpSocket need the Pod network")
