@@ -78,6 +78,10 @@ class Paths:
     def secret(self, name: str) -> Path:
         return self.private / "secret" / name
 
+    def credentials(self, secret: str) -> Path:
+        """Where the Secret of access credentials is mounted."""
+        return self.secret(names.access_credential_directory(secret))
+
     def disk_directory(self, volume: str) -> Path:
         """Where the claim or host directory of a volume is mounted."""
         return self.private / "vmi-disks" / volume

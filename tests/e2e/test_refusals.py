@@ -52,12 +52,12 @@ def test_refused_with_the_path_of_the_field(space: Space, manifest: dict[str, An
     assert not space.engine.get("-n", space.namespace, "pods")["items"]
 
 
-CREDENTIAL = {"userPassword": {"source": {"secret": {"secretName": "s"}}, "propagationMethod": {"qemuGuestAgent": {}}}}
+CLAIM = {"name": "c", "resourceClaimName": "x"}
 
 
 @pytest.mark.parametrize("kind", ["VirtualMachineInstance", "VirtualMachine"])
 def test_all_that_is_not_built_is_named_at_once_and_nothing_is_stored(space: Space, kind: str) -> None:
-    manifest = vmi("ahead", accessCredentials=[CREDENTIAL])
+    manifest = vmi("ahead", resourceClaims=[CLAIM])
     manifest["spec"]["domain"]["cpu"] = {"cores": 1, "dedicatedCpuPlacement": True}
     manifest["spec"]["domain"]["devices"]["hostDevices"] = [{"name": "card", "deviceName": "vendor.example/card"}]
     above = "spec"
@@ -65,7 +65,7 @@ def test_all_that_is_not_built_is_named_at_once_and_nothing_is_stored(space: Spa
         above = "spec.template.spec"
         manifest |= {"kind": kind, "spec": {"runStrategy": "Always", "template": {"spec": manifest["spec"]}}}
     said = space.refuse(manifest)
-    for field in ("accessCredentials", "domain.cpu.dedicatedCpuPlacement", "domain.devices.hostDevices"):
+    for field in ("resourceClaims", "domain.cpu.dedicatedCpuPlacement", "domain.devices.hostDevices"):
         assert f"{above}.{field}: " in said
     assert said.count("is not built yet") >= 3
     for plural in ("vm", "vmi", "pods"):

@@ -49,6 +49,9 @@ class FakeHypervisor:
         #: How the commands in the guest end; one that has no entry runs for ever.
         self.exits: dict[str, GuestExit] = {}
         self._started: list[str] = []
+        self.ssh_keys: dict[str, tuple[str, ...]] = {}
+        self.passwords: dict[str, str] = {}
+        self.no_users: set[str] = set()
         #: None: the processor has no SEV.
         self.sev: SevInfo | None = None
         self.measured = Measurement("measured", 1, 55, 7, 3)
@@ -146,6 +149,20 @@ class FakeHypervisor:
         with self._called("ping_agent"):
             if self.report is None:
                 raise WrongStateError(f"guest agent is not connected after {timeout_s:g} s")
+
+    def set_ssh_keys(self, user: str, keys: Sequence[str]) -> None:
+        self._in_guest(user, f"set_ssh_keys {user} {len(keys)}")
+        self.ssh_keys[user] = tuple(keys)
+
+    def set_password(self, user: str, password: str) -> None:
+        self._in_guest(user, f"set_password {user}")
+        self.passwords[user] = password
+
+    def _in_guest(self, user: str, call: str) -> None:
+        with self._called(call):
+            self._alive()
+            if user in self.no_users:
+                raise LauncherError(f"no user {user}")
 
     def start_in_guest(self, path: str, arguments: Sequence[str]) -> int:
         with self._called(" ".join(("start_in_guest", path, *arguments))):

@@ -36,6 +36,7 @@ SECTIONS: tuple[Section, ...] = (
     sections.scratch,
     volumes.volumes,
     volumes.kernel_boot,
+    volumes.credentials,
     sections.cpu_and_memory,
     sections.devices,
     sections.ports,

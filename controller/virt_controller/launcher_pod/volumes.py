@@ -11,6 +11,7 @@ from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.apis.containers import VolumeDevice
+from virt_core.apis.credentials import secrets
 from virt_core.apis.podparts import PersistentVolumeClaimVolumeSource
 from virt_core.apis.pods import VolumeMount
 from virt_core.apis.podvolumes import (
@@ -190,6 +191,14 @@ def volumes(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
             raise wish.refuse(f"a {source} volume is not built yet" if source else "must have a source")
         found.append(_SOURCES[source](wish))
     return combine(found)
+
+
+def credentials(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
+    """The Secrets of access credentials. The node changes what is mounted when they change."""
+    return combine(
+        _secret(f"access-cred-{index}", f"{names.PATH_SECRETS}/{names.access_credential_directory(secret)}", secret)
+        for index, secret in enumerate(secrets(vmi))
+    )
 
 
 def kernel_boot(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:

@@ -121,6 +121,7 @@ CONDITION_STORAGE_LIVE_MIGRATABLE = "StorageLiveMigratable"
 CONDITION_PAUSED = "Paused"
 CONDITION_AGENT_CONNECTED = "AgentConnected"
 CONDITION_AGENT_VERSION_NOT_SUPPORTED = "AgentVersionNotSupported"
+CONDITION_ACCESS_CREDENTIALS = "AccessCredentialsSynchronized"
 
 # Reasons of VMI conditions
 REASON_POD_TERMINATING = "PodTerminating"
@@ -208,6 +209,8 @@ EVENT_STARTED = "Started"
 EVENT_SHUTTING_DOWN = "ShuttingDown"
 EVENT_STOPPED = "Stopped"
 EVENT_SYNC_FAILED = FAILED_SYNC
+EVENT_CREDENTIALS_SET = "AccessCredentialsSyncSuccess"
+EVENT_CREDENTIALS_FAILED = "AccessCredentialsSyncFailed"
 EVENT_STRANGER = "StrangerPod"
 
 # Resources that a node offers, and how a launcher learns which devices it got for them
@@ -329,6 +332,11 @@ def file_volume_path(volume: str) -> str:
 def cloud_init_secret_path(volume: str) -> str:
     """Where the user data Secret of a cloud-init volume is mounted."""
     return f"{PATH_SECRETS}/{volume}"
+
+
+def access_credential_directory(secret: str) -> str:
+    """Where below PATH_SECRETS the Secret of access credentials is mounted."""
+    return f"{secret}-access-cred"
 
 
 def cloud_init_network_secret_path(volume: str) -> str:

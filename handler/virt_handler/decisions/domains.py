@@ -71,6 +71,8 @@ def bounded(domain: pb.Domain) -> pb.Domain:
         setattr(copy.os_info, field.name, clip(getattr(copy.os_info, field.name), MAX_WORD))
     copy.message = clip(copy.message)
     copy.reason = clip(copy.reason, MAX_WORD)
+    if copy.HasField("access_credentials"):
+        copy.access_credentials.message = clip(copy.access_credentials.message)
     copy.agent_version = clip(copy.agent_version, MAX_WORD)
     del copy.agent_commands[MAX_COMMANDS:]
     copy.agent_commands[:] = [clip(command, MAX_WORD) for command in copy.agent_commands]

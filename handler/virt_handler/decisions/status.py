@@ -22,6 +22,7 @@ from virt_core.apis.vmistatus import (
     VirtualMachineInstanceStatus,
     VolumeStatus,
 )
+from virt_core.kube.conditions import get_condition
 from virt_core.kube.vmistatus import (
     with_condition,
     with_failure,
@@ -119,7 +120,7 @@ def _running(
         status = _agent(status, domain, now, unsupported(vmi, domain, agents))
     elif domain.agent_connected:
         domain = _without_agent(domain)
-    status = migratable.with_conditions(vmi, status, now)
+    status = migratable.with_conditions(vmi, _credentials(status, domain, now), now)
     return replace(
         status,
         interfaces=interfaces.merged(vmi, domain, view.report),
@@ -198,6 +199,16 @@ def _agent(status: Status, domain: pb.Domain, now: datetime, lacks: str) -> Stat
     return replace(status, guest_os_info=info if info != VirtualMachineInstanceGuestOSInfo() else None)
 
 
+def _credentials(status: Status, domain: pb.Domain, now: datetime) -> Status:
+    """Whether the guest has the keys and passwords that its owner wants it to have."""
+    if not domain.HasField("access_credentials"):
+        return without_condition(status, names.CONDITION_ACCESS_CREDENTIALS)
+    told, kind = domain.access_credentials, names.CONDITION_ACCESS_CREDENTIALS
+    if told.synced:
+        return with_condition(status, kind, names.TRUE, now=now)
+    return with_condition(status, kind, names.FALSE, names.EVENT_CREDENTIALS_FAILED, told.message, now=now)
+
+
 def _volumes(status: Status, domain: pb.Domain) -> list[VolumeStatus]:
     known = {volume.name: volume for volume in status.volume_status}
     for name, target in domain.disk_targets.items():
@@ -220,7 +231,16 @@ def notes(old: VirtualMachineInstance, new: VirtualMachineInstance) -> list[tupl
     sync_after = _message(after, names.CONDITION_SYNCHRONIZED)
     if sync_after and sync_after != sync_before:
         return [(names.EVENT_WARNING, names.EVENT_SYNC_FAILED, sync_after)]
-    return []
+    return _credential_notes(before, after)
+
+
+def _credential_notes(before: Status, after: Status) -> list[tuple[str, str, str]]:
+    known, now = (get_condition(each.conditions, names.CONDITION_ACCESS_CREDENTIALS) for each in (before, after))
+    if now is None or (known is not None and (known.status, known.message) == (now.status, now.message)):
+        return []
+    if now.status == names.TRUE:
+        return [(names.EVENT_NORMAL, names.EVENT_CREDENTIALS_SET, "the guest has its access credentials")]
+    return [(names.EVENT_WARNING, names.EVENT_CREDENTIALS_FAILED, now.message)]
 
 
 def _phase_notes(status: Status) -> list[tuple[str, str, str]]:

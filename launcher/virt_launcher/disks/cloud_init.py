@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudS
 from virt_launcher.errors import InvalidVMIError
 
 Source = CloudInitNoCloudSource | CloudInitConfigDriveSource
+Meta = dict[str, str | dict[str, str]]
 #: Secrets are at most 1 MiB in Kubernetes.
 _SECRET_LIMIT = 1 << 20
 
@@ -26,22 +28,30 @@ class IsoPlan:
     field: str
 
 
-def no_cloud(vmi: VirtualMachineInstance, source: Source, field: str, secrets: SecretDirs) -> IsoPlan:
-    meta = {"instance-id": instance_id(vmi), "local-hostname": hostname(vmi)}
+def no_cloud(
+    vmi: VirtualMachineInstance, source: Source, field: str, secrets: SecretDirs, keys: Sequence[str] = ()
+) -> IsoPlan:
+    meta: Meta = {"instance-id": instance_id(vmi), "local-hostname": hostname(vmi)}
+    if keys:
+        meta["public-keys"] = _numbered(keys)
     files = {"meta-data": _json(meta), "user-data": _user_data(source, field, secrets)}
     if network := _network_data(source, field, secrets):
         files["network-config"] = network
     return IsoPlan("cidata", files, field)
 
 
-def config_drive(vmi: VirtualMachineInstance, source: Source, field: str, secrets: SecretDirs) -> IsoPlan:
+def config_drive(
+    vmi: VirtualMachineInstance, source: Source, field: str, secrets: SecretDirs, keys: Sequence[str] = ()
+) -> IsoPlan:
     name = hostname(vmi)
-    meta = {
+    meta: Meta = {
         "instance_id": f"{vmi.metadata.name}.{vmi.metadata.namespace}",
         "local_hostname": name,
         "hostname": name,
         "uuid": instance_id(vmi),
     }
+    if keys:
+        meta["public_keys"] = _numbered(keys)
     prefix = "openstack/latest/"
     files = {prefix + "meta_data.json": _json(meta), prefix + "user_data": _user_data(source, field, secrets)}
     if network := _network_data(source, field, secrets):
@@ -102,5 +112,9 @@ def _base64(text: str, field: str) -> bytes:
         raise InvalidVMIError(field, f"not valid base64: {error}") from error
 
 
-def _json(value: dict[str, str]) -> bytes:
+def _numbered(keys: Sequence[str]) -> dict[str, str]:
+    return {str(number): key for number, key in enumerate(keys)}
+
+
+def _json(value: Meta) -> bytes:
     return json.dumps(value, indent=1, sort_keys=True).encode()

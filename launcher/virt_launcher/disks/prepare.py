@@ -7,11 +7,13 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from virt_core.apis.credentials import Way, deliveries
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume
 from virt_launcher.disks import cloud_init, file_volumes, iso
 from virt_launcher.disks.claims import ClaimDisks
 from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_overlay
+from virt_launcher.disks.credentials import keys_in
 from virt_launcher.disks.empty_disk import make_empty_disk
 from virt_launcher.disks.held import Identity
 from virt_launcher.disks.sources import DiskSource, KernelFiles, directory_supports_direct_io
@@ -78,11 +80,16 @@ class DiskPreparer:
     def _cloud_init(self, vmi: VirtualMachineInstance, volume: Volume, where: str) -> cloud_init.IsoPlan | None:
         secrets = cloud_init.SecretDirs(self._paths.secret(volume.name), self._paths.secret(f"{volume.name}-network"))
         if volume.cloud_init_no_cloud is not None:
-            return cloud_init.no_cloud(vmi, volume.cloud_init_no_cloud, f"{where}.cloudInitNoCloud", secrets)
+            keys = self._keys(vmi, Way.NO_CLOUD)
+            return cloud_init.no_cloud(vmi, volume.cloud_init_no_cloud, f"{where}.cloudInitNoCloud", secrets, keys)
         if volume.cloud_init_config_drive is not None:
             source = volume.cloud_init_config_drive
-            return cloud_init.config_drive(vmi, source, f"{where}.cloudInitConfigDrive", secrets)
+            keys = self._keys(vmi, Way.CONFIG_DRIVE)
+            return cloud_init.config_drive(vmi, source, f"{where}.cloudInitConfigDrive", secrets, keys)
         return None
+
+    def _keys(self, vmi: VirtualMachineInstance, way: Way) -> tuple[str, ...]:
+        return keys_in(self._paths.credentials(each.secret) for each in deliveries(vmi) if each.way is way)
 
     def _begin_iso(self, target: Path, name: str, plan: cloud_init.IsoPlan, prepared: Prepared) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -73,6 +73,16 @@ class GuestDoor(ABC):
     def exit_in_guest(self, number: int) -> GuestExit | None:
         return exit_from_answer(self._agent("guest-exec-status", {"pid": number}))
 
+    def set_ssh_keys(self, user: str, keys: Sequence[str]) -> None:
+        with self._machine() as domain:
+            domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
+            domain.authorizedSSHKeysSet(user, list(keys), 0)
+
+    def set_password(self, user: str, password: str) -> None:
+        with self._machine() as domain:
+            domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
+            domain.setUserPassword(user, password, 0)
+
     def reboot(self) -> None:
         with self._machine() as domain:
             domain.reboot(_REBOOT)

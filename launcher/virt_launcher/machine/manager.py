@@ -32,7 +32,7 @@ from virt_launcher.machine.guest_agent import GuestAgent
 from virt_launcher.machine.guest_commands import GuestCommands
 from virt_launcher.machine.monitor import Monitor
 from virt_launcher.machine.observer import Observer
-from virt_launcher.machine.state import MachineView, Synced
+from virt_launcher.machine.state import CredentialsView, MachineView, Synced
 from virt_launcher.settings import Settings
 
 if TYPE_CHECKING:
@@ -78,6 +78,8 @@ class DomainManager:
         self.commands = GuestCommands(hypervisor, self._require)
         #: Called with the VMI before its machine starts.
         self.on_start: Callable[[VirtualMachineInstance], None] = lambda _vmi: None
+        #: How far the guest has its access credentials.
+        self.credentials: Callable[[], CredentialsView | None] = lambda: None
         self.attestation = Attestation(hypervisor, self._modifying, self._require)
         self.handoffs: dict[str, int] = {}
         self.synced = Synced()
@@ -85,7 +87,8 @@ class DomainManager:
     def view(self) -> MachineView:
         """The machine as it is now."""
         seen = self._observer.view()
-        return replace(seen, filesystems_frozen=self.controls.frozen and seen.alive)
+        credentials = self.credentials() if seen.alive else None
+        return replace(seen, filesystems_frozen=self.controls.frozen and seen.alive, credentials=credentials)
 
     def stamp(self, handoff: str) -> None:
         """Notes the time of a handoff, once."""

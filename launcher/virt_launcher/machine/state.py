@@ -47,6 +47,14 @@ class Synced:
     needs_restart: tuple[NeedsRestart, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class CredentialsView:
+    """Whether the guest has what the Secrets say; None in its place: nothing was tried yet."""
+
+    synced: bool
+    message: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineView:
     name: str
@@ -62,6 +70,7 @@ class MachineView:
     graceful_shutdown_requested: bool = False
     emulated: bool = False
     filesystems_frozen: bool = False
+    credentials: CredentialsView | None = None
 
     @property
     def alive(self) -> bool:

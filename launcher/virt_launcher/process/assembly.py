@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import threading
+from collections.abc import Sequence
 
 from virt_core.apis import handoffs
+from virt_core.apis.credentials import Delivery, by_agent
 from virt_core.apis.guestprobes import asks_guest
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.rpc.server import RpcServer
@@ -49,7 +51,7 @@ class Assembly:
         self.notify = NotifyClient(settings.paths.notify_socket)
         self.events = EventWorker(self.manager.view, self.notify, self.door.disk_errors)
         self.events.on_state(self._on_state)
-        self.manager.on_start = self._open_for_probes
+        self.manager.on_start = self._on_start
         self.agent.on_news(self.events.poke)
         self.manager.controls.on_late_thaw = self.events.poke
         self.door.watch(self.monitor.machine_changed)
@@ -81,10 +83,24 @@ class Assembly:
         self.manager.stamp(handoffs.LAUNCHER_READY.name)
         self._settings.paths.init_socket.rename(self._settings.paths.command_socket)
 
-    def _open_for_probes(self, vmi: VirtualMachineInstance) -> None:
-        """Only where some probe asks the guest itself; most machines never import it."""
-        if not asks_guest(vmi):
-            return
+    def _on_start(self, vmi: VirtualMachineInstance) -> None:
+        """What most machines have not, and never import."""
+        if asks_guest(vmi):
+            self._open_for_probes()
+        if wanted := by_agent(vmi):
+            self._deliver(wanted)
+
+    def _deliver(self, wanted: Sequence[Delivery]) -> None:
+        from virt_launcher.machine.credentials import Credentials
+
+        credentials = Credentials(
+            self.door, lambda: self.agent.view.connected, self._settings.paths.credentials, self.events.poke
+        )
+        self.manager.credentials = lambda: credentials.view
+        self.agent.on_news(credentials.poke)
+        credentials.begin(wanted)
+
+    def _open_for_probes(self) -> None:
         from virt_launcher.guestprobe.ask import SOCKET
         from virt_launcher.guestprobe.door import ProbeDoor
 

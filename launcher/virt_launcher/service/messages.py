@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, Measurement, State
-from virt_launcher.machine.state import InterfaceView, MachineView, Synced
+from virt_launcher.machine.state import CredentialsView, InterfaceView, MachineView, Synced
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 _STATES = {
@@ -36,7 +36,12 @@ def domain_message(view: MachineView) -> pb.Domain:
         agent_version=view.agent.about.version,
         agent_commands=view.agent.about.commands,
         filesystems_frozen=view.filesystems_frozen,
+        access_credentials=credentials_message(view.credentials),
     )
+
+
+def credentials_message(view: CredentialsView | None) -> pb.AccessCredentials | None:
+    return None if view is None else pb.AccessCredentials(synced=view.synced, message=view.message)
 
 
 def synced_message(synced: Synced) -> pb.Synced:

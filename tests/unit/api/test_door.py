@@ -18,7 +18,7 @@ from virt_core.apis.support.table import TODAY
 
 PINNED = "spec.template.spec.domain.cpu.dedicatedCpuPlacement"
 VALIDATE = "/virtualmachines-validate"
-CREDENTIAL = {"userPassword": {"source": {"secret": {"secretName": "s"}}, "propagationMethod": {"qemuGuestAgent": {}}}}
+CLAIM = {"name": "c", "resourceClaimName": "x"}
 
 
 def pinned(**spec: Any) -> dict[str, Any]:
@@ -28,12 +28,12 @@ def pinned(**spec: Any) -> dict[str, Any]:
 
 
 def test_every_field_is_named_at_once_with_what_else_is_wrong() -> None:
-    bad = vmi(accessCredentials=[CREDENTIAL], hostname="No_Name")
+    bad = vmi(resourceClaims=[CLAIM], hostname="No_Name")
     bad["spec"]["domain"]["cpu"] = {"numa": {"guestMappingPassthrough": {}}}
     bad["metadata"]["annotations"] = {"kubevirt.io/ignitiondata": "{}"}
     causes = create(bad, using=TODAY_HOOKS).causes
     assert set(causes) == {
-        ("spec.accessCredentials", "FieldValueNotSupported"),
+        ("spec.resourceClaims", "FieldValueNotSupported"),
         ("spec.domain.cpu.numa", "FieldValueNotSupported"),
         ("metadata.annotations[kubevirt.io/ignitiondata]", "FieldValueNotSupported"),
         ("spec.hostname", "FieldValueInvalid"),
@@ -52,11 +52,9 @@ def test_a_vm_that_was_stored_before_can_be_stopped_but_gets_nothing_new() -> No
     stopped = copy.deepcopy(stored) | {"spec": {**stored["spec"], "runStrategy": "Halted"}}
     assert update(stopped, stored, VALIDATE, using=TODAY_HOOKS).code == 200
     more = copy.deepcopy(stopped)
-    more["spec"]["template"]["spec"]["accessCredentials"] = [
-        {"userPassword": {"secret": {"secretName": "s"}, "propagationMethod": {"qemuGuestAgent": {}}}}
-    ]
+    more["spec"]["template"]["spec"]["resourceClaims"] = [CLAIM]
     assert update(more, stored, VALIDATE, using=TODAY_HOOKS).causes == [
-        ("spec.template.spec.accessCredentials", "FieldValueNotSupported")
+        ("spec.template.spec.resourceClaims", "FieldValueNotSupported")
     ]
     assert update(stored, vm(), VALIDATE, using=TODAY_HOOKS).fields == [PINNED]
 

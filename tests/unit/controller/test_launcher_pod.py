@@ -94,6 +94,15 @@ def storage() -> VirtualMachineInstance:
     return vmi("storage", spec={"volumes": VOLUMES})
 
 
+def credentials() -> VirtualMachineInstance:
+    def key(secret: str, **method: Any) -> dict[str, Any]:
+        return {"sshPublicKey": {"source": {"secret": {"secretName": secret}}, "propagationMethod": method}}
+
+    password = {"source": {"secret": {"secretName": "words"}}, "propagationMethod": {"qemuGuestAgent": {}}}
+    given = [key("keys", noCloud={}), key("keys", qemuGuestAgent={"users": ["root"]}), {"userPassword": password}]
+    return vmi("credentials", spec={"accessCredentials": given})
+
+
 def probed() -> VirtualMachineInstance:
     return vmi(
         "probed",

@@ -194,6 +194,21 @@ def test_readiness_that_the_controller_took_is_not_given_back() -> None:
     assert condition(status.reported(vmi, view(), Step(), NOW), "Ready") == ("False", "PodNotReady")
 
 
+def test_access_credentials_have_a_condition_and_events() -> None:
+    def told(**fields: Any) -> VirtualMachineInstance:
+        return status.reported(
+            running(), view(domain=domain(access_credentials=pb.AccessCredentials(**fields))), Step(), NOW
+        )
+
+    assert condition(status.reported(running(), view(), Step(), NOW), "AccessCredentialsSynchronized") is None
+    good, bad = told(synced=True), told(message="keys of 'web': no such user")
+    assert condition(good, "AccessCredentialsSynchronized") == ("True", "")
+    assert condition(bad, "AccessCredentialsSynchronized") == ("False", "AccessCredentialsSyncFailed")
+    assert status.notes(running(), bad) == [("Warning", "AccessCredentialsSyncFailed", "keys of 'web': no such user")]
+    assert [note[1] for note in status.notes(bad, good)] == ["AccessCredentialsSyncSuccess"]
+    assert status.notes(good, good) == []
+
+
 def test_a_guest_with_a_readiness_probe_is_not_ready_by_running() -> None:
     probed = handed_over("Scheduled", spec={"readinessProbe": {"tcpSocket": {"port": 22}}})
     begun = status.reported(probed, view(), Step(), NOW)

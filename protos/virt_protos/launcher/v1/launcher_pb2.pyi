@@ -417,6 +417,7 @@ class Domain(_message.Message):
     AGENT_VERSION_FIELD_NUMBER: _builtins.int
     FILESYSTEMS_FROZEN_FIELD_NUMBER: _builtins.int
     AGENT_COMMANDS_FIELD_NUMBER: _builtins.int
+    ACCESS_CREDENTIALS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`<namespace>_<name>`"""
     uuid: _builtins.str
@@ -447,6 +448,10 @@ class Domain(_message.Message):
     def agent_commands(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What the guest agent says that it can do, e.g. guest-ping; empty when it does not say."""
 
+    @_builtins.property
+    def access_credentials(self) -> Global___AccessCredentials:
+        """Absent when the VMI has none for the agent, or nothing was tried yet."""
+
     def __init__(
         self,
         *,
@@ -466,14 +471,40 @@ class Domain(_message.Message):
         agent_version: _builtins.str = ...,
         filesystems_frozen: _builtins.bool = ...,
         agent_commands: _abc.Iterable[_builtins.str] | None = ...,
+        access_credentials: Global___AccessCredentials | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["os_info", b"os_info"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "os_info", b"os_info"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_commands", b"agent_commands", "agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "message", b"message", "name", b"name", "os_info", b"os_info", "reason", b"reason", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "agent_commands", b"agent_commands", "agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "message", b"message", "name", b"name", "os_info", b"os_info", "reason", b"reason", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Domain: _TypeAlias = Domain  # noqa: Y015
+
+@_typing.final
+class AccessCredentials(_message.Message):
+    """Whether the guest has the keys and passwords of its Secrets."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SYNCED_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    synced: _builtins.bool
+    message: _builtins.str
+    """One sentence for people when it has not."""
+    def __init__(
+        self,
+        *,
+        synced: _builtins.bool = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "synced", b"synced"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AccessCredentials: _TypeAlias = AccessCredentials  # noqa: Y015
 
 @_typing.final
 class GuestInterface(_message.Message):
