@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from .conftest import Space
 from .engine import eventually, process_table
 from .manifests import kernel_boot, vmi
+from .vms import conditions
 
 pytestmark = pytest.mark.e2e
 
@@ -35,6 +37,20 @@ def test_pause_stops_the_guest_and_unpause_resumes_it(space: Space) -> None:
         space.virtctl("unpause", "vmi", "paused")
         eventually(lambda: ticks(console.seen[mark:]) or console.read(0.5) is None, within_s=30)
         assert 1 <= ticks(console.seen[mark:])[0] - before <= 3, "the guest's clock ran on while it was paused"
+
+
+def test_the_guests_clock_is_right_again_after_a_pause(space: Space) -> None:
+    """The guest's own clock is put back by years: what a pause costs is the same in small."""
+    space.boot(kernel_boot("late"))
+    eventually(lambda: "AgentConnected" in conditions(space.vmi("late")["status"]), within_s=60)
+    with space.console("late") as console:
+        console.prompt()
+        assert "2001" in console.shell("date -s '2001-01-01 00:00' && date +%Y")
+        space.virtctl("pause", "vmi", "late")
+        eventually(lambda: "Paused" in conditions(space.vmi("late")["status"]), within_s=10)
+        space.virtctl("unpause", "vmi", "late")
+        year = str(datetime.now(UTC).year)
+        eventually(lambda: year in console.shell("date +%Y"), within_s=60, what=f"the guest's year is {year}")
 
 
 def test_delete_shuts_the_guest_down_and_leaves_nothing(space: Space) -> None:

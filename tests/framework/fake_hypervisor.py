@@ -49,6 +49,7 @@ class FakeHypervisor:
         #: How the commands in the guest end; one that has no entry runs for ever.
         self.exits: dict[str, GuestExit] = {}
         self._started: list[str] = []
+        self.guest_time = 0
         self.ssh_keys: dict[str, tuple[str, ...]] = {}
         self.passwords: dict[str, str] = {}
         self.no_users: set[str] = set()
@@ -149,6 +150,13 @@ class FakeHypervisor:
         with self._called("ping_agent"):
             if self.report is None:
                 raise WrongStateError(f"guest agent is not connected after {timeout_s:g} s")
+
+    def set_guest_time(self, nanoseconds: int) -> None:
+        with self._called("set_guest_time"):
+            self._alive()
+            if self.report is None:
+                raise WrongStateError("guest agent is not connected")
+            self.guest_time = nanoseconds
 
     def set_ssh_keys(self, user: str, keys: Sequence[str]) -> None:
         self._in_guest(user, f"set_ssh_keys {user} {len(keys)}")

@@ -73,6 +73,12 @@ class GuestDoor(ABC):
     def exit_in_guest(self, number: int) -> GuestExit | None:
         return exit_from_answer(self._agent("guest-exec-status", {"pid": number}))
 
+    def set_guest_time(self, nanoseconds: int) -> None:
+        seconds, rest = divmod(nanoseconds, 1_000_000_000)
+        with self._machine() as domain:
+            domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
+            domain.setTime({"seconds": seconds, "nseconds": rest}, 0)
+
     def set_ssh_keys(self, user: str, keys: Sequence[str]) -> None:
         with self._machine() as domain:
             domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)

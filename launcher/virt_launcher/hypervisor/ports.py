@@ -195,6 +195,10 @@ class Hypervisor(Protocol):
         """None while it runs. The agent tells it once."""
         ...
 
+    def set_guest_time(self, nanoseconds: int) -> None:
+        """By the agent, since 1970."""
+        ...
+
     def set_ssh_keys(self, user: str, keys: Sequence[str]) -> None:
         """By the agent: these and no others."""
         ...

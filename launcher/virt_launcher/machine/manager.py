@@ -29,6 +29,7 @@ from virt_launcher.hypervisor.ports import ALIVE, Facts, Hypervisor, State
 from virt_launcher.machine.attestation import Attestation
 from virt_launcher.machine.controls import Controls
 from virt_launcher.machine.guest_agent import GuestAgent
+from virt_launcher.machine.guest_clock import GuestClock
 from virt_launcher.machine.guest_commands import GuestCommands
 from virt_launcher.machine.monitor import Monitor
 from virt_launcher.machine.observer import Observer
@@ -75,6 +76,7 @@ class DomainManager:
         self._kvm = kvm
         self._modify = threading.Lock()
         self.controls = Controls(hypervisor, self._modifying, self._require)
+        self.clock = GuestClock(hypervisor, lambda: agent.view.connected)
         self.commands = GuestCommands(hypervisor, self._require)
         #: Called with the VMI before its machine starts.
         self.on_start: Callable[[VirtualMachineInstance], None] = lambda _vmi: None
@@ -123,8 +125,10 @@ class DomainManager:
 
     def unpause(self) -> None:
         with self._modifying():
-            if self._require().state is State.PAUSED:
-                self._hypervisor.resume()
+            if self._require().state is not State.PAUSED:
+                return
+            self._hypervisor.resume()
+        self.clock.begin()
 
     def shut_down(self) -> None:
         with self._modifying():

@@ -24,6 +24,7 @@ from virt_launcher.hypervisor.agent import (
 )
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, SevInfo
 from virt_launcher.machine.controls import MAX_FREEZE_S
+from virt_launcher.machine.guest_clock import GuestClock
 from virt_launcher.machine.manager import SyncOptions
 from virt_launcher.machine.picture import MAX_PICTURE_BYTES, Picture
 from virt_launcher.service.messages import filesystem_message, user_message
@@ -45,6 +46,24 @@ def test_reboot_and_reset(parts: Parts) -> None:
     with pytest.raises(WrongStateError, match="paused"):
         parts.manager.controls.soft_reboot()
     parts.manager.controls.reset()
+
+
+def test_the_clock_is_set_when_the_agent_answers(parts: Parts) -> None:
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        parts.hypervisor.report = AgentReport() if len(naps) == 3 else None
+
+    assert GuestClock(parts.hypervisor, lambda: True, nap).set()
+    assert parts.hypervisor.guest_time > 0
+    assert len(naps) == 3
+
+
+def test_the_clock_is_given_up_when_the_agent_leaves(parts: Parts) -> None:
+    assert not GuestClock(parts.hypervisor, lambda: False, lambda _: None).set()
+    GuestClock(parts.hypervisor, lambda: False, lambda _: None).begin()
+    assert parts.hypervisor.calls.count("set_guest_time") == 1
 
 
 def test_nothing_is_done_to_a_machine_that_does_not_run(tmp_path: Path) -> None:
