@@ -101,17 +101,18 @@ def _is_no_fault(error: click.UsageError, *, whole: bool) -> bool:
     return made_up or (not whole and isinstance(error, click.MissingParameter | click.BadOptionUsage))
 
 
-def _parse(command: click.Command, name: str, args: list[str]) -> None:
+def _parse(command: click.Command, name: str, args: list[str], parent: click.Context | None = None) -> None:
     """As click does before it runs anything."""
     if not isinstance(command, click.Group):
-        command.make_context(name, args)
+        command.make_context(name, args, parent=parent)
         return
-    context = click.Context(command, info_name=name)
+    # With its settings, as a user's call has them: a command keeps the first help option that it was asked for.
+    context = click.Context(command, info_name=name, parent=parent, **command.context_settings)
     _, rest, _ = command.make_parser(context).parse_args(args)
     found = command.get_command(context, rest[0]) if rest else None
     if found is None:
         raise click.UsageError(f"{name} has no command {' '.join(rest[:1]) or 'of no name'}")
-    _parse(found, rest[0], rest[1:])
+    _parse(found, rest[0], rest[1:], context)
 
 
 @pytest.mark.parametrize(
