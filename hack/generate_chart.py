@@ -71,7 +71,7 @@ def _transform(text: str) -> str:
     text = text.replace("The installer fills in", "virt-controller or cert-manager fills in")
     text = re.sub(r'(?m)^  labels: \{kubevirt\.io: ""\}\n', '  labels:\n    kubevirt.io: ""\n', text)
     text = re.sub(r'(?m)^    kubevirt\.io: ""\n', f'    kubevirt.io: ""\n    {LABELS}\n', text)
-    if re.search(r"(?m)^kind: (\w+WebhookConfiguration|APIService)$", text):
+    if re.search(r"(?m)^kind: APIService$", text):
         text = re.sub(rf"(?m)^    {re.escape(LABELS)}\n", lambda found: found.group() + ANNOTATIONS, text)
     if f"\n  name: {BUILTIN}\n" in text:
         text = re.sub(r"(?ms)^rules:\n(.*)", lambda found: IF_BUILTIN % found[1], text)

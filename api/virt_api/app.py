@@ -24,7 +24,7 @@ from virt_api.live import LiveAdmitters
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem
 from virt_api.subresources import discovery, streams
-from virt_api.subresources.discovery import ROOT
+from virt_api.subresources.discovery import REVIEWS, ROOT
 from virt_api.subresources.router import Router, known
 from virt_api.subresources.routes import ROUTES, listed
 from virt_core.apis import names
@@ -75,7 +75,7 @@ def build(services: Services) -> web.Application:
     make = partial(_webhooks_for, services)
     live = LiveAdmitters(make, services.current_config, services.config_ready)
     for path, admit in live.by_path().items():
-        app.router.add_post(path, partial(_review, admit, path))
+        app.router.add_post(f"{REVIEWS}{path}", from_api_server(services.authenticator, partial(_review, admit, path)))
     for path, handler in public(services).items():
         app.router.add_get(path, handler)
     for path, handler in for_everybody_known(services).items():
@@ -121,6 +121,16 @@ def for_everybody_known(services: Services) -> dict[str, Handler]:
         routes[f"{ROOT}/{version}/guestfs"] = partial(_document, discovery.guestfs_document(services.guestfs_image))
         routes[f"{ROOT}/{version}/healthz"] = partial(_api_health, services)
     return routes
+
+
+def from_api_server(authenticator: Authenticator, handler: Handler) -> Handler:
+    """The same, after a look at who sends it and before anything of it is read."""
+
+    async def checked(request: web.Request) -> web.StreamResponse:
+        authenticator.require_api_server(request)
+        return await handler(request)
+
+    return checked
 
 
 async def _review(admit: Admitter, path: str, request: web.Request) -> web.Response:

@@ -1,7 +1,8 @@
 """Who asks.
 
 Either the API server's aggregation layer, which proves itself by its client certificate and then speaks for a user, or
-somebody with a token. Everybody else is nobody: headers without that certificate mean nothing.
+somebody with a token. Everybody else is nobody: headers without that certificate mean nothing. Admission reviews come
+the first way and from one user only, the API server itself (docs/decisions/0021-who-sends-a-review.md).
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from virt_core.kube.errors import ApiError
 from virt_core.runtime.clock import Clock
 
 _TOKEN_LIMIT = 16 << 10
+#: Who the API server is to itself when it asks its own aggregation layer.
+API_SERVER = "system:apiserver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,12 @@ class Authenticator:
             raise Problem(401, "Unauthorized: neither a trusted front proxy nor a bearer token")
         return await self.by_token(token.strip())
 
+    def require_api_server(self, request: web.Request) -> None:
+        """Raises Problem 403 unless the API server itself asks. Cheap: looks at no token and asks nobody."""
+        proxy = self._proxy()
+        if not proxy.trusts(request.get_extra_info("peercert")) or _user(request.headers, proxy) != API_SERVER:
+            raise Problem(403, "Forbidden: an AdmissionReview is believed only when it comes from the API server")
+
     async def by_token(self, token: str) -> Identity:
         """Raises Problem 401."""
         digest = hashlib.sha256(token.encode()).digest()
@@ -80,7 +89,7 @@ class Authenticator:
 
 def from_headers(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> Identity:
     """The user that the aggregation layer speaks for."""
-    user = _first(headers, proxy.user_headers)
+    user = _user(headers, proxy)
     if not user:
         raise Problem(401, "Unauthorized: the front proxy names no user")
     extra: dict[str, list[str]] = {}
@@ -90,6 +99,10 @@ def from_headers(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> Identity:
                 extra.setdefault(unquote(key[len(prefix) :].lower()), []).append(value)
     groups = tuple(group for name in proxy.group_headers for group in headers.getall(name, []))
     return Identity(user, _first(headers, proxy.uid_headers), groups, extra)
+
+
+def _user(headers: CIMultiDictProxy[str], proxy: FrontProxy) -> str:
+    return _first(headers, proxy.user_headers)
 
 
 def _first(headers: CIMultiDictProxy[str], names: tuple[str, ...]) -> str:

@@ -23,8 +23,6 @@ pytestmark = pytest.mark.alone
 NAMESPACE = "virtpod"
 SECRETS = ("virtpod-ca", "virt-api-serving", "virt-api-client", "virt-handler-tls")
 TARGETS = (
-    ("mutatingwebhookconfiguration", "virt-api-mutator", "{.webhooks[*].clientConfig.caBundle}"),
-    ("validatingwebhookconfiguration", "virt-api-validator", "{.webhooks[*].clientConfig.caBundle}"),
     ("apiservice", "v1.subresources.kubevirt.io", "{.spec.caBundle}"),
     ("apiservice", "v1alpha3.subresources.kubevirt.io", "{.spec.caBundle}"),
 )
@@ -69,7 +67,7 @@ def deployed(cluster: Cluster) -> str:
 
 
 def trusted(cluster: Cluster) -> frozenset[str]:
-    """The CAs that every webhook and API service trusts now; nothing while they differ."""
+    """The CAs that every API service trusts now; nothing while they differ."""
     found = {
         bundle
         for kind, name, path in TARGETS

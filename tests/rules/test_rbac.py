@@ -18,7 +18,7 @@ from virt_core import manifests
 ACCOUNTS = {"virt_api": "virt-api", "virt_controller": "virt-controller", "virt_handler": "virt-handler"}
 _TYPES = ("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")
 _HABITS = ("VirtualMachinePreference", "VirtualMachineClusterPreference")
-_TARGETS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "APIService")
+_TARGETS = ("APIService",)
 
 #: Places that pass on what others ask of them; the question is counted where it is asked.
 DOORS = frozenset(

@@ -60,8 +60,9 @@ class EvictionAdmitter:
             return
         if vmi.status.evacuation_node_name == pod.spec.node_name:
             raise _busy(f'Evacuation in progress: Eviction triggered evacuation of VMI "{where}"')
-        if not request.dry_run:
-            self._mark(vmi, pod.spec.node_name, document_of(request.object))
+        eviction = document_of(request.object)
+        if not request.dry_run and not _is_trial(eviction):
+            self._mark(vmi, pod.spec.node_name, eviction)
         raise _busy(f'Eviction triggered evacuation of VMI "{where}"')
 
     def _shall_move(self, vmi: VirtualMachineInstance) -> bool:
@@ -81,6 +82,12 @@ class EvictionAdmitter:
             operations += [] if vmi.metadata.annotations else [op.add(path, {})]
             operations.append(op.add(f"{path}{pointer(ANNOTATION_SOURCE)}", "descheduler"))
         self._cluster.patch(VirtualMachineInstance, vmi.metadata.name, vmi.metadata.namespace, operations)
+
+
+def _is_trial(eviction: dict[str, Any]) -> bool:
+    """`kubectl drain --dry-run=server` says it in the Eviction itself, of which the API server tells us nothing."""
+    options = eviction.get("deleteOptions")
+    return isinstance(options, dict) and bool(options.get("dryRun"))
 
 
 def _why_not() -> str:

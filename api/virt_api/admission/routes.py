@@ -1,4 +1,4 @@
-"""Which webhook answers where. The paths are KubeVirt's, so that its webhook configurations fit."""
+"""Which webhook answers where. The names are those of KubeVirt's paths; they are served below `discovery.REVIEWS`."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ class Offered(Protocol):
 
 VERSIONS = (VERSION, VERSION_OLD)
 ROOT = f"/apis/{SUBRESOURCE_GROUP}"
+#: Below it are the admission webhooks, for the API server alone: nothing that a client would want to find.
+REVIEWS = f"{ROOT}/{VERSION}/reviews"
 _VERBS = {"GET": "get", "PUT": "update"}
 
 

@@ -88,7 +88,7 @@ class CertificateController:
             try:
                 self._writer.carry_out(step, seen, now)
             except ApiError as error:
-                # A webhook that we may not write to must not keep the certificates from those who can use them.
+                # An API service that we may not write to must not keep the certificates from those who can use them.
                 failures.append(error)
         if failures:
             raise failures[0]

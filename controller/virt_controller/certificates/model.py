@@ -62,7 +62,7 @@ class State:
     #: Everything that is to be trusted, these two included, the oldest first.
     trusted: tuple[Authority, ...] = ()
     leaves: Mapping[str, Leaf | None] = field(default_factory=dict)
-    #: Who holds a bundle (Secrets, webhooks, API services) and which authorities are in it; None: none, or garbage.
+    #: Who holds a bundle (Secrets, API services) and which authorities are in it; None: none, or garbage.
     bundles: Mapping[str, tuple[str, ...] | None] = field(default_factory=dict)
     #: Since when everybody trusts the next authority; since when nobody shows a certificate of an old one.
     next_since: datetime | None = None

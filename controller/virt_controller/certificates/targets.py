@@ -1,4 +1,4 @@
-"""Who must know whom to trust when calling virt-api: the webhook configurations and the API services."""
+"""Who must know whom to trust when calling virt-api: the API services. Admission reviews come by them too."""
 
 from __future__ import annotations
 
@@ -8,12 +8,10 @@ from typing import Any
 
 from virt_controller.certificates.bundles import decoded
 from virt_core.apis import names
-from virt_core.apis.admission import MutatingWebhookConfiguration, ValidatingWebhookConfiguration, WebhookClientConfig
 from virt_core.apis.apiextensions import APIService
 from virt_core.kube.patch import op, pointer
 
-#: As in the manifests webhooks.yaml and apiservice.yaml.
-MUTATOR, VALIDATOR = "virt-api-mutator", "virt-api-validator"
+#: As in the manifest apiservice.yaml.
 API_SERVICES = tuple(f"{version}.{names.SUBRESOURCE_GROUP}" for version in (names.VERSION, names.VERSION_OLD))
 
 Operations = list[dict[str, Any]]
@@ -44,19 +42,6 @@ class Target:
         return [op.add(place, bundle) for place, old in self.places(obj, namespace).items() if old != bundle]
 
 
-def _ours(config: WebhookClientConfig, namespace: str) -> bool:
-    service = config.service
-    return service is not None and (service.namespace, service.name) == (namespace, names.SERVICE_API)
-
-
-def _webhooks(obj: Any, namespace: str) -> dict[str, str | None]:
-    return {
-        pointer("webhooks", str(index), "clientConfig", "caBundle"): hook.client_config.ca_bundle
-        for index, hook in enumerate(obj.webhooks)
-        if _ours(hook.client_config, namespace)
-    }
-
-
 def _service(obj: APIService, namespace: str) -> dict[str, str | None]:
     service = obj.spec.service
     if service is None or (service.namespace, service.name) != (namespace, names.SERVICE_API):
@@ -64,8 +49,4 @@ def _service(obj: APIService, namespace: str) -> dict[str, str | None]:
     return {pointer("spec", "caBundle"): obj.spec.ca_bundle}
 
 
-TARGETS = (
-    Target(MutatingWebhookConfiguration, MUTATOR, _webhooks),
-    Target(ValidatingWebhookConfiguration, VALIDATOR, _webhooks),
-    *(Target(APIService, name, _service) for name in API_SERVICES),
-)
+TARGETS = tuple(Target(APIService, name, _service) for name in API_SERVICES)

@@ -32,7 +32,7 @@ from virt_core.rpc.tls import TlsFiles
 from virt_protos.node.v1 import node_pb2_grpc
 
 SERVICE = "virt-api.virtpod.svc"
-WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/virt-api-validator"
+OLD_APISERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha3.subresources.kubevirt.io"
 APISERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.subresources.kubevirt.io"
 PROXY_CONFIG = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 VMI = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm1"
@@ -72,9 +72,7 @@ class Trust:
                 self._seen.append((time.monotonic(), bundle))
 
     def _bundle(self) -> bytes:
-        hooks = self._kube.objects[WEBHOOKS]["webhooks"]
-        injected = {hook["clientConfig"].get("caBundle", "") for hook in hooks}
-        injected.add(self._kube.objects[APISERVICE]["spec"].get("caBundle", ""))
+        injected = {self._kube.objects[path]["spec"].get("caBundle", "") for path in (APISERVICE, OLD_APISERVICE)}
         return base64.b64decode(injected.pop()) if len(injected) == 1 else b""
 
     def history(self) -> list[list[bytes]]:
@@ -96,7 +94,7 @@ class Rig:
         self.proxy_ca = CertAuthority("front-proxy")
         self.port, self.automation_port = free_port(), free_port()
         kube.on_request = answer
-        for document in (*manifests.load("webhooks.yaml"), *manifests.load("apiservice.yaml")):
+        for document in manifests.load("apiservice.yaml"):
             if document["kind"] != "Service":
                 kube.put(_path(document), without_bundle(document))
         self.front_proxy(self.proxy_ca)
@@ -104,6 +102,15 @@ class Rig:
     def front_proxy(self, ca: CertAuthority) -> None:
         data = {"requestheader-client-ca-file": ca.pem.decode(), "requestheader-allowed-names": '["aggregator"]'}
         self.kube.put(PROXY_CONFIG, {"data": data})
+
+    def api_server(self) -> ssl.SSLContext:
+        """As the API server's aggregation layer comes to virt-api."""
+        context = self.trust.context()
+        where = self.directory / "aggregator"
+        if not where.exists():
+            self.proxy_ca.issue("aggregator").write(where)
+        context.load_cert_chain(where / "tls.crt", where / "tls.key")
+        return context
 
     def kubeconfig(self) -> str:
         path = self.directory / "kubeconfig"
@@ -176,12 +183,7 @@ def stop_server(server: RpcServer) -> None:
 
 
 def _path(document: dict[str, Any]) -> str:
-    plurals = {
-        "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
-        "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
-        "APIService": "apiservices",
-    }
-    return f"/apis/{document['apiVersion']}/{plurals[document['kind']]}/{document['metadata']['name']}"
+    return f"/apis/{document['apiVersion']}/apiservices/{document['metadata']['name']}"
 
 
 def without_bundle(node: Any) -> Any:

@@ -9,11 +9,11 @@ import pytest
 from functional.api.rig import Rig
 from functional.api.test_http import BEARER, call
 
-from virt_api.subresources.discovery import ROOT, VERSIONS
+from virt_api.subresources.discovery import REVIEWS, ROOT, VERSIONS
 from virt_api.subresources.routes import ROUTES, Route
 
 FORGED = {"X-Remote-User": "system:admin", "X-Remote-Group": "system:masters"}
-#: Probes; and the webhooks, which the API server calls without showing who it is: they only judge what they are sent.
+#: Probes, and nothing else.
 OPEN = {"/healthz", "/livez", "/readyz"}
 
 
@@ -36,8 +36,36 @@ def test_nobody_reaches_anything_else_that_is_served(rig: Rig, served: list[tupl
     others = {(method, path) for method, path in served if "{" not in path}
     assert len(others) > 10
     for method, path in others:
-        status, _ = call(rig, method, rig.url + path)
-        assert status == (200 if path in OPEN else 401), path
+        status, _ = call(rig, method, rig.url + path, body=b"{}" if method == "POST" else None)
+        assert status == (200 if path in OPEN else 403 if method == "POST" else 401), path
+
+
+def reviews(served: list[tuple[str, str]]) -> list[str]:
+    found = [path for method, path in served if method == "POST"]
+    assert len(found) > 20
+    assert all(path.startswith(f"{REVIEWS}/") for path in found), "nothing else is written to"
+    return found
+
+
+def test_a_review_is_believed_from_the_api_server_alone(rig: Rig, served: list[tuple[str, str]]) -> None:
+    ours, claim = rig.tls("front-proxy-client"), {"X-Remote-User": "system:apiserver"}
+    json = {"Content-Type": "application/json"}
+    for path in reviews(served):
+        for tls, headers in (
+            (None, json),
+            (None, json | claim | FORGED),
+            (None, json | claim),
+            (None, json | claim | BEARER),
+            (rig.tls("somebody-else"), json | claim),
+            (ours, json | FORGED),
+            (ours, json | BEARER),
+        ):
+            status, answer = call(rig, "POST", rig.url + path, headers=headers, body=b"{}", tls=tls)
+            assert (status, answer["reason"]) == (403, "Forbidden"), (path, headers)
+        assert call(rig, "POST", rig.url + path, headers=json | claim, body=b"{}", tls=ours)[0] == 400, path
+        assert call(rig, "POST", rig.url + path.removeprefix(REVIEWS), headers=json, body=b"{}")[0] == 404
+    assert not rig.client.access
+    assert not rig.client.patches
 
 
 def test_without_the_right_every_route_is_forbidden_and_nothing_is_looked_up(rig: Rig) -> None:
@@ -95,5 +123,5 @@ def served(rig: Rig) -> list[tuple[str, str]]:
         (route.method, resource.canonical)
         for resource in rig.apps[0].router.resources()
         for route in resource
-        if route.method in ("GET", "PUT")
+        if route.method in ("GET", "PUT", "POST")
     ]

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from functional.api.rig import TOKEN, Rig, make_vmi, serve_node
 
+from virt_api.subresources.discovery import REVIEWS
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.nodes import Node
 from virt_core.apis.podparts import TCPSocketAction
@@ -217,12 +218,14 @@ def test_webhooks_answer_reviews_and_nothing_else(rig: Rig) -> None:
     request = {"uid": "r", "operation": "CREATE", "object": obj}
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     body = json.dumps(review).encode()
-    url = f"{rig.url}/virtualmachineinstances-mutate"
-    status, answer = call(rig, "POST", url, headers={"Content-Type": "application/json"}, body=body)
+    url, tls = f"{rig.url}{REVIEWS}/virtualmachineinstances-mutate", rig.tls("front-proxy-client")
+    api_server = {"X-Remote-User": "system:apiserver"}
+    as_json, as_text = ({**api_server, "Content-Type": kind} for kind in ("application/json", "text/plain"))
+    status, answer = call(rig, "POST", url, headers=as_json, body=body, tls=tls)
     assert (status, answer["kind"], answer["response"]["allowed"]) == (200, "AdmissionReview", True)
     assert answer["response"]["patchType"] == "JSONPatch"
-    assert call(rig, "POST", url, headers={"Content-Type": "text/plain"}, body=body)[0] == 400
-    assert call(rig, "POST", url, headers={"Content-Type": "application/json"}, body=b"{}")[0] == 400
+    assert call(rig, "POST", url, headers=as_text, body=body, tls=tls)[0] == 400
+    assert call(rig, "POST", url, headers=as_json, body=b"{}", tls=tls)[0] == 400
 
 
 def test_a_stop_asks_callers_to_leave_before_it_closes(rig: Rig) -> None:

@@ -23,6 +23,8 @@ from framework.waiting import eventually, running
 from functional.api.rotation_rig import SECRETS, SERVICE, Rig, Trust, connected, rotation_rig
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from virt_api.subresources.discovery import REVIEWS
+
 CONSOLE = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm1/console"
 BEARER = {"Authorization": "Bearer good"}
 LIFETIMES = ("--ca-lifetime=24s", "--leaf-lifetime=12s")
@@ -74,13 +76,13 @@ class Clients:
         )
 
     def admit(self) -> None:
-        with connected(self.rig.port, self.rig.trust.context()) as connection:
+        with connected(self.rig.port, self.rig.api_server()) as connection:
             self.certificates.add(connection.sock.getpeercert(binary_form=True))
             self._review(connection)
 
     def _review(self, connection: Any) -> None:
-        headers = {"Content-Type": "application/json"}
-        connection.request("POST", "/virtualmachineinstances-mutate", self.review, headers)
+        headers = {"Content-Type": "application/json", "X-Remote-User": "system:apiserver"}
+        connection.request("POST", f"{REVIEWS}/virtualmachineinstances-mutate", self.review, headers)
         answer = json.loads(connection.getresponse().read())
         assert answer["response"]["uid"] == "u1", answer
 
@@ -118,7 +120,7 @@ class Clients:
     def keep_alive(self, stop: threading.Event) -> int:
         """One connection for all, as an API server keeps it."""
         done = 0
-        with connected(self.rig.port, self.rig.trust.context()) as connection:
+        with connected(self.rig.port, self.rig.api_server()) as connection:
             while not stop.wait(0.05):
                 self._review(connection)
                 done += 1

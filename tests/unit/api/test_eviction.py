@@ -36,8 +36,15 @@ def machine(strategy: str | None, migratable: str = "True", phase: str = "Runnin
     )
 
 
-def evict(cluster: FakeCluster, name: str = "virt-launcher-m-x", dry_run: bool = False, **annotations: str) -> Any:
-    eviction = {"kind": "Eviction", "metadata": {"name": name, "namespace": "default", "annotations": annotations}}
+def evict(
+    cluster: FakeCluster,
+    name: str = "virt-launcher-m-x",
+    dry_run: bool = False,
+    options: object = None,
+    **annotations: str,
+) -> Any:
+    metadata = {"name": name, "namespace": "default", "annotations": annotations}
+    eviction = {"kind": "Eviction", "metadata": metadata, "deleteOptions": options}
 
     def admit(request: Any) -> Any:
         request.dry_run = dry_run
@@ -79,6 +86,18 @@ def test_who_cannot_move_is_told_what_to_do() -> None:
 def test_a_dry_run_marks_nothing() -> None:
     cluster = FakeCluster(launcher(), machine("LiveMigrate"))
     assert evict(cluster, dry_run=True)["status"]["code"] == 429
+    assert evict(cluster, options={"dryRun": ["All"]})["status"]["code"] == 429
+    assert not cluster.patches
+    evict(cluster, options={"gracePeriodSeconds": 1})
+    assert cluster.patches
+
+
+def test_a_launcher_that_the_machine_does_not_record_marks_nothing() -> None:
+    """Whoever may create Pods may make one that looks like the launcher, and evict that."""
+    false = launcher()
+    false.metadata.uid = "p-false"
+    cluster = FakeCluster(false, machine("LiveMigrate"))
+    assert evict(cluster)["allowed"]
     assert not cluster.patches
 
 

@@ -11,6 +11,7 @@ from unit.api.reviews import HOOKS
 from virt_api.admission.causes import Denied
 from virt_api.admission.cluster import KubeCluster
 from virt_api.admission.routes import ASKING
+from virt_api.subresources.discovery import REVIEWS
 from virt_core import manifests
 from virt_core.apis.crdkinds import KINDS
 from virt_core.apis.preset import VirtualMachineInstancePreset
@@ -22,8 +23,17 @@ CONFIGURED = [hook for document in manifests.load("webhooks.yaml") for hook in d
 
 
 def test_every_webhook_is_served_and_every_one_served_is_configured() -> None:
-    assert sorted(hook["clientConfig"]["service"]["path"] for hook in CONFIGURED) == sorted(HOOKS)
+    services = [hook["clientConfig"]["service"] for hook in CONFIGURED]
+    assert sorted(service["path"] for service in services) == sorted(f"{REVIEWS}{path}" for path in HOOKS)
     assert set(ASKING) <= set(HOOKS)
+
+
+def test_the_api_server_asks_by_way_of_itself() -> None:
+    """Only then virt-api can know that it is the API server who asks."""
+    for hook in CONFIGURED:
+        service = hook["clientConfig"]["service"]
+        assert (service["namespace"], service["name"], service["port"]) == ("default", "kubernetes", 443)
+        assert "caBundle" not in hook["clientConfig"]
 
 
 @pytest.mark.parametrize("hook", CONFIGURED, ids=lambda hook: hook["name"])

@@ -133,6 +133,14 @@ class Aggregator:
             raise errors.Unreachable("service unavailable") from err
         return endpoint, self._context(spec)
 
+    def address(self, path: str) -> tuple[str, str, ssl.SSLContext]:
+        """Where a path is answered by another server: URL, name in its certificate, TLS. Raises ApiError 404 or 503."""
+        service = self._find(path)
+        if service is None:
+            raise errors.path_not_found()
+        endpoint, tls = self.reach(service)
+        return f"{endpoint.base}{path}", endpoint.server_name, tls
+
     def question(self) -> CIMultiDict[str]:
         """Who asks when we look for ourselves."""
         ours = User("system:kube-aggregator", ("system:masters",))

@@ -74,8 +74,8 @@ def build(server: Server, options: Options) -> SecureHooks:
     issuer = options.service_account_issuer
     authorizer = Authorizer(store)
     resolver = Resolver(store)
-    client = WebhookClient(resolver)
     aggregator = Aggregator(store, resolver, FrontProxy(options.front_proxy_cert, options.front_proxy_key))
+    client = WebhookClient(resolver, aggregator)
     nodes = NodeProxy(store, _node_tls(options))
     tokens = options.extra.get("token_file", "")
     return SecureHooks(

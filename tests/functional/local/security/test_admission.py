@@ -70,6 +70,61 @@ def test_webhooks_change_warn_and_refuse(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def aggregated_webhook(seen: list[dict[str, Any]]) -> web.Application:
+    """Behind an APIService; keeps what it learnt about who asks."""
+
+    async def resources(_: web.Request) -> web.Response:
+        return web.json_response({"kind": "APIResourceList", "groupVersion": "hooks.example.org/v1", "resources": []})
+
+    async def answer(request: web.Request) -> web.Response:
+        tls = request.transport.get_extra_info("ssl_object") if request.transport else None
+        peer = dict(part[0] for part in tls.getpeercert()["subject"]) if tls and tls.getpeercert() else {}
+        said = {key: request.headers.getall(key, []) for key in ("X-Remote-User", "X-Remote-Group", "Authorization")}
+        seen.append({"peer": peer, **said})
+        response = {"uid": (await request.json())["request"]["uid"], "allowed": True}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
+        return web.json_response(review)
+
+    app = web.Application()
+    app.router.add_get("/apis/hooks.example.org/v1", resources)
+    app.router.add_post("/apis/hooks.example.org/v1/reviews/x", answer)
+    return app
+
+
+def test_a_webhook_behind_the_aggregated_api_knows_the_api_server(tmp_path: Path) -> None:
+    """As the real one does it with the Service default/kubernetes: no caBundle, the front-proxy certificate instead."""
+    own = {"name": "kubernetes", "namespace": "default", "port": 443, "path": "/apis/hooks.example.org/v1/reviews/x"}
+
+    async def scenario() -> None:
+        seen: list[dict[str, Any]] = []
+        entry = {
+            "name": "own.example.org",
+            "admissionReviewVersions": ["v1"],
+            "sideEffects": "None",
+            "rules": [RULE],
+            "clientConfig": {"service": own},
+        }
+        hooks = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+        async with api_server(tmp_path) as api, service(api, "agg", aggregated_webhook(seen)) as (bundle, reference):
+            await api.create(hooks, {"metadata": {"name": "w"}, "webhooks": [entry]})
+            status, failed, _ = await api.call("POST", CONFIGMAPS, {"metadata": {"name": "early"}})
+            assert (status, seen) == (500, [])
+            assert "the server could not find the requested resource" in failed["message"]
+            spec = {"group": "hooks.example.org", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
+            spec |= {"caBundle": bundle, "service": {**reference, "port": 443}}
+            services = "/apis/apiregistration.k8s.io/v1/apiservices"
+            await api.create(services, {"metadata": {"name": "v1.hooks.example.org"}, "spec": spec})
+            status, _, _ = await api.call("POST", CONFIGMAPS, {"metadata": {"name": "good"}})
+            assert status == 201
+            groups = ["system:masters", "system:authenticated"]
+            peer = {"commonName": "front-proxy-client"}
+            assert seen == [
+                {"peer": peer, "X-Remote-User": ["system:apiserver"], "X-Remote-Group": groups, "Authorization": []}
+            ]
+
+    asyncio.run(scenario())
+
+
 def test_a_certificate_of_another_authority_is_not_believed(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with api_server(tmp_path) as api, service(api, "hook", webhook_server()) as (_, reference):

@@ -22,20 +22,18 @@ from virt_core.runtime.keypair import EXPIRY
 from virt_core.runtime.x509 import is_authority, issued_by, load_pair, names_of
 
 NS = "/api/v1/namespaces/virtpod/secrets"
-MUTATOR = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/virt-api-mutator"
-VALIDATOR = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/virt-api-validator"
 SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.subresources.kubevirt.io"
+OLD_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha3.subresources.kubevirt.io"
 LEAVES = ("virt-api-serving", "virt-api-client", "virt-handler-tls")
 POLICY = Policy(timedelta(seconds=600), timedelta(seconds=120))
-OURS = {"namespace": "virtpod", "name": "virt-api", "path": "/x"}
+OURS = {"namespace": "virtpod", "name": "virt-api"}
 
 
 class Rig:
     def __init__(self, kube: FakeKube) -> None:
         self.kube, self.clock = kube, FakeClock()
-        for path in (MUTATOR, VALIDATOR):
-            kube.put(path, {"webhooks": [hook("a", OURS), hook("foreign", {**OURS, "name": "else"}), hook("b", OURS)]})
-        kube.put(SERVICE, {"spec": {"service": {"namespace": "virtpod", "name": "virt-api"}, "group": "g"}})
+        for path in (SERVICE, OLD_SERVICE):
+            kube.put(path, {"spec": {"service": OURS, "group": "g", "x-unknown": 1}})
         self.controller = self.make()
 
     def make(self, policy: Policy = POLICY) -> CertificateController:
@@ -57,10 +55,8 @@ class Rig:
     def bundle(self, name: str) -> list[str]:
         return [identify(found) for found in parse(self.secret(name)["ca.crt"])]
 
-    def injected(self, path: str = MUTATOR, index: int = 0) -> list[str]:
-        obj = self.kube.objects[path]
-        holder = obj["webhooks"][index]["clientConfig"] if "webhooks" in obj else obj["spec"]
-        text = holder.get("caBundle", "")
+    def injected(self, path: str = SERVICE) -> list[str]:
+        text = self.kube.objects[path]["spec"].get("caBundle", "")
         return [identify(found) for found in parse(base64.b64decode(text))]
 
     def writes(self) -> list[tuple[str, str]]:
@@ -72,10 +68,6 @@ class Rig:
         return all(any(issued_by(self.leaf(name), ca) for ca in bundle) for name in LEAVES)
 
 
-def hook(name: str, service: dict[str, str]) -> dict[str, Any]:
-    return {"name": name, "clientConfig": {"service": service}, "sideEffects": "None", "x-unknown": 1}
-
-
 @pytest.fixture
 def rig() -> Iterator[Rig]:
     with fake_kube() as kube:
@@ -85,7 +77,7 @@ def rig() -> Iterator[Rig]:
 def test_it_is_ready_once_everybody_can_check_everybody(rig: Rig) -> None:
     """`helm install --wait` waits for this: the next request may be one that needs a webhook."""
     assert "not in place yet" in str(rig.controller.ready())
-    rig.kube.on_request = lambda method, path, *_: failure(500, "InternalError", "no") if path == MUTATOR else None
+    rig.kube.on_request = lambda method, path, *_: failure(500, "InternalError", "no") if path == SERVICE else None
     with pytest.raises(ApiError):
         rig.work()
     assert rig.controller.ready() is not None
@@ -110,7 +102,7 @@ def test_a_new_system_gets_everything_at_once(rig: Rig) -> None:
     assert all(issued_by(rig.leaf(name), ca) for name in LEAVES)
     expected = [identify(ca)]
     assert [rig.bundle(name) for name in ("virtpod-ca", *LEAVES)] == [expected] * 4
-    assert rig.injected(MUTATOR, 0) == rig.injected(VALIDATOR, 2) == rig.injected(SERVICE) == expected
+    assert rig.injected(SERVICE) == rig.injected(OLD_SERVICE) == expected
 
 
 def test_certificates_begin_in_the_past_and_end_in_time(rig: Rig) -> None:
@@ -129,13 +121,13 @@ def test_secrets_say_whose_they_are(rig: Rig) -> None:
         assert obj["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "virt-controller"
 
 
-def test_nothing_else_in_a_webhook_is_touched(rig: Rig) -> None:
+def test_nothing_else_in_an_api_service_is_touched(rig: Rig) -> None:
+    rig.kube.put(OLD_SERVICE, {"spec": {"service": {**OURS, "name": "else"}}})
     rig.work()
-    hooks = rig.kube.objects[MUTATOR]["webhooks"]
-    assert "caBundle" not in hooks[1]["clientConfig"]
-    assert all(entry["x-unknown"] == 1 for entry in hooks)
-    (patch,) = [body for method, path, _, body in rig.kube.requests if (method, path) == ("PATCH", MUTATOR)]
-    assert [operation["op"] for operation in patch] == ["test", "add", "add"]
+    assert "caBundle" not in rig.kube.objects[OLD_SERVICE]["spec"], "another one's"
+    assert rig.kube.objects[SERVICE]["spec"]["x-unknown"] == 1
+    (patch,) = [body for method, path, _, body in rig.kube.requests if (method, path) == ("PATCH", SERVICE)]
+    assert [operation["op"] for operation in patch] == ["test", "add"]
 
 
 def test_an_idle_system_writes_nothing(rig: Rig) -> None:
@@ -155,7 +147,7 @@ def test_a_whole_rotation(rig: Rig) -> None:
         rig.work(10)
         assert rig.believed()
         bundle = rig.bundle("virtpod-ca")
-        assert rig.injected(SERVICE) == rig.injected(VALIDATOR) == rig.bundle("virt-api-client") == bundle
+        assert rig.injected(SERVICE) == rig.injected(OLD_SERVICE) == rig.bundle("virt-api-client") == bundle
         if bundle != seen[-1]:
             seen.append(bundle)
     assert len(seen) == 3
@@ -243,12 +235,12 @@ def test_a_bundle_that_somebody_removed_is_injected_again(rig: Rig) -> None:
     """`helm upgrade`, or somebody's `kubectl replace`."""
     with running(*(informer.run for informer in rig.controller.informers), rig.controller.run):
         eventually(lambda: f"{NS}/virt-handler-tls" in rig.kube.objects and rig.injected() and rig.believed())
-        rig.kube.put(MUTATOR, {"webhooks": [hook("new", OURS)]})
+        rig.kube.put(SERVICE, {"spec": {"service": OURS}})
         eventually(lambda: rig.injected() == rig.bundle("virt-handler-tls"))
 
 
 def test_who_is_not_there_keeps_nobody_waiting(rig: Rig) -> None:
-    for path in (MUTATOR, VALIDATOR, SERVICE):
+    for path in (SERVICE, OLD_SERVICE):
         rig.kube.remove(path)
     for _ in range(55):
         rig.work(10)
@@ -256,15 +248,15 @@ def test_who_is_not_there_keeps_nobody_waiting(rig: Rig) -> None:
     assert len(rig.bundle("virtpod-ca")) == 1
 
 
-def test_a_webhook_that_may_not_be_written_does_not_keep_the_certificates(rig: Rig) -> None:
+def test_an_api_service_that_may_not_be_written_does_not_keep_the_certificates(rig: Rig) -> None:
     def refuse(method: str, path: str, *_: Any) -> Any:
-        return failure(403, "Forbidden", "no") if (method, path) == ("PATCH", MUTATOR) else None
+        return failure(403, "Forbidden", "no") if (method, path) == ("PATCH", SERVICE) else None
 
     rig.kube.on_request = refuse
     with pytest.raises(ApiError, match="no"):
         rig.work()
     assert rig.believed()
-    assert rig.injected(VALIDATOR) == rig.bundle("virtpod-ca")
+    assert rig.injected(OLD_SERVICE) == rig.bundle("virtpod-ca")
 
 
 def test_whoever_lost_the_lead_writes_no_more(rig: Rig) -> None:

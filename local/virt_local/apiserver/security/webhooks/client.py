@@ -1,20 +1,51 @@
-"""Calls a webhook over HTTPS: connections stay open, certificates are checked against the webhook's own bundle."""
+"""Calls a webhook over HTTPS: connections stay open, certificates are checked against the webhook's own bundle.
+
+A webhook that names the Service of the API itself is asked by way of our own aggregation layer: the server behind it
+knows us by the front-proxy certificate, and knows that it is the API server who asks.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import ssl
+from dataclasses import dataclass, field
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
+from multidict import CIMultiDict
 
+from virt_local.apiserver import errors
+from virt_local.apiserver.hooks import User
+from virt_local.apiserver.proxy.headers import identity
 from virt_local.apiserver.security.endpoints import NoEndpoint, Resolver
 from virt_local.apiserver.security.webhooks.match import Webhook
 
 MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _KEEP_ALIVE_S = 60
 _CONTEXT_LIMIT = 64
+#: Who we are to those who answer behind our own aggregation layer.
+_OURSELVES = User("system:apiserver", ("system:masters", "system:authenticated"))
+_OWN_SERVICE = ("default", "kubernetes", 443)
+
+
+class Aggregation(Protocol):
+    """What is used of the aggregation layer."""
+
+    def address(self, path: str) -> tuple[str, str, ssl.SSLContext]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How to reach a webhook."""
+
+    url: str
+    #: In the certificate; None: the one in the URL.
+    server_name: str | None
+    tls: ssl.SSLContext
+    #: Who we are, where that is asked for.
+    identity: CIMultiDict[str] = field(default_factory=CIMultiDict)
 
 
 class CallFailed(Exception):
@@ -22,8 +53,8 @@ class CallFailed(Exception):
 
 
 class WebhookClient:
-    def __init__(self, resolver: Resolver) -> None:
-        self._resolver = resolver
+    def __init__(self, resolver: Resolver, aggregation: Aggregation) -> None:
+        self._resolver, self._aggregation = resolver, aggregation
         self._session: aiohttp.ClientSession | None = None
         self._contexts: dict[str, ssl.SSLContext] = {}
 
@@ -51,14 +82,16 @@ class WebhookClient:
     async def _post(self, webhook: Webhook, config: dict[str, object], shown: str, body: bytes) -> bytes:
         if self._session is None:
             raise CallFailed("the webhook client is not running")
-        url, server_name = self._target(config)
-        headers = {"Content-Type": "application/json", "Accept": "application/json", "Host": urlsplit(shown).netloc}
+        way = self._way(config)
+        headers = CIMultiDict({"Content-Type": "application/json", "Accept": "application/json"})
+        headers["Host"] = urlsplit(shown).netloc
+        headers.extend(way.identity)
         async with self._session.post(
-            f"{url}?timeout={webhook.timeout_s}s",
+            f"{way.url}?timeout={webhook.timeout_s}s",
             data=body,
             headers=headers,
-            ssl=self._context(str(config.get("caBundle") or "")),
-            server_hostname=server_name,
+            ssl=way.tls,
+            server_hostname=way.server_name,
             allow_redirects=False,
         ) as response:
             answer = await response.content.read(MAX_ANSWER_BYTES + 1)
@@ -72,13 +105,25 @@ class WebhookClient:
                 )
             return answer
 
-    def _target(self, config: dict[str, object]) -> tuple[str, str | None]:
-        """(URL to connect to, name in the certificate)."""
+    def _way(self, config: dict[str, object]) -> _Way:
+        tls = self._context(str(config.get("caBundle") or ""))
         service = config.get("service")
         if not isinstance(service, dict):
-            return str(config.get("url", "")), None
-        endpoint = self._resolver.resolve(service["namespace"], service["name"], int(service.get("port") or 443))
-        return f"{endpoint.base}{service.get('path') or '/'}", endpoint.server_name
+            return _Way(str(config.get("url", "")), None, tls)
+        wanted = (str(service["namespace"]), str(service["name"]), int(service.get("port") or 443))
+        if wanted == _OWN_SERVICE:
+            return self._own_way(str(service.get("path") or "/"))
+        endpoint = self._resolver.resolve(*wanted)
+        return _Way(f"{endpoint.base}{service.get('path') or '/'}", endpoint.server_name, tls)
+
+    def _own_way(self, path: str) -> _Way:
+        try:
+            url, server_name, tls = self._aggregation.address(path)
+        except errors.Unreachable as err:
+            raise CallFailed("the server is currently unable to handle the request") from err
+        except errors.ApiError as err:
+            raise CallFailed(err.message) from err
+        return _Way(url, server_name, tls, identity(_OURSELVES))
 
     def _context(self, bundle: str) -> ssl.SSLContext:
         context = self._contexts.get(bundle)
