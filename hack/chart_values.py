@@ -81,7 +81,7 @@ def _schema() -> Schema:
         ),
         priorityClass=_object(create=_flag(), name=_text()),
         podDisruptionBudget=_object(enabled=_flag()),
-        networkPolicies=_object(enabled=_flag(), automationFrom=_peers(), metricsFrom=_peers()),
+        networkPolicies=_object(enabled=_flag(), apiServerFrom=_peers(), automationFrom=_peers(), metricsFrom=_peers()),
         admissionPolicies=_object(enabled=_flag()),
         serviceMonitor=_object(enabled=_flag(), labels=_strings(), interval=_text(_DURATION)),
         uninstall=_object(allowWithMachines=_flag()),

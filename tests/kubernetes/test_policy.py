@@ -1,6 +1,7 @@
-"""What virt-handler's account can do on a real API server: its own node and the machines there, and nothing beyond.
+"""What our accounts can do on a real API server: virt-handler its own node and the machines there, virt-controller one
+label of a node, and nothing beyond; and that nobody but virt-controller makes a Pod one of a machine.
 
-The token is a real one, bound to the Pod of a virt-handler as kubelet's are; everything is asked as a dry run, which
+The tokens are real ones, virt-handler's bound to its Pod as kubelet's are; everything is asked as a dry run, which
 passes the same authorization and admission.
 """
 
@@ -94,8 +95,8 @@ def handler_of(cluster: Cluster, node: str) -> str:
     return next(str(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName") == node)
 
 
-def token(cluster: Cluster, *bound: str) -> str:
-    return cluster.kubectl("-n", NAMESPACE, "create", "token", "virt-handler", *bound).strip()
+def token(cluster: Cluster, *bound: str, account: str = "virt-handler") -> str:
+    return cluster.kubectl("-n", NAMESPACE, "create", "token", account, *bound).strip()
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +109,22 @@ def handler(cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactor
 def stranger(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Account:
     """The same account, with a token that names no node: somebody who may make tokens could have it."""
     return Account(cluster, token(cluster), tmp_path_factory.mktemp("account") / "stranger")
+
+
+@pytest.fixture(scope="module")
+def controller(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Account:
+    found = token(cluster, account="virt-controller")
+    return Account(cluster, found, tmp_path_factory.mktemp("account") / "controller")
+
+
+@pytest.fixture(scope="module")
+def tenant(cluster: Cluster, node: str, tmp_path_factory: pytest.TempPathFactory) -> Account:
+    """Somebody who may do everything with Pods in the namespace of the guest."""
+    cluster.kubectl("-n", SPACE, "create", "serviceaccount", "tenant")
+    subject = f"--serviceaccount={SPACE}:tenant"
+    cluster.kubectl("-n", SPACE, "create", "rolebinding", "tenant", "--clusterrole=edit", subject)
+    found = cluster.kubectl("-n", SPACE, "create", "token", "tenant").strip()
+    return Account(cluster, found, tmp_path_factory.mktemp("account") / "tenant")
 
 
 @pytest.fixture(scope="module")
@@ -233,3 +250,112 @@ def test_the_secret_that_a_handler_reads_is_its_own(handler: Account) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert handler.ask("-n", NAMESPACE, "get", "secrets", "-o", "name").returncode != 0
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"metadata": {"labels": {"kubevirt.io/schedulable": "false"}}}, ""),
+        ({"metadata": {"labels": {"kubevirt.io/schedulable": "perhaps"}}}, "only to false"),
+        ({"metadata": {"labels": {"kubevirt.io/schedulable": None}}}, "only to false"),
+        ({"metadata": {"labels": {"kubevirt.io/ksm-enabled": "true"}}}, "only to false"),
+        ({"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}}, "only to false"),
+        ({"metadata": {"labels": {"kubernetes.io/hostname": None}}}, "only to false"),
+        ({"metadata": {"annotations": {"virtpod.io/handler-address": "10.0.0.1:1"}}}, "may not change annotations"),
+        ({"metadata": {"finalizers": ["example.org/stay"]}}, "may not change annotations, finalizers"),
+        ({"spec": {"unschedulable": True}}, "may not change the spec of a node"),
+        ({"spec": {"taints": [{"key": "x", "effect": "NoExecute"}]}}, "may not change the spec of a node"),
+    ],
+)
+def test_virt_controller_only_withdraws_a_node(controller: Account, node: str, change: object, told: str) -> None:
+    said = controller.patch("Node", node, change)
+    assert told in said
+    assert bool(told) is bool(said), said
+
+
+OWNER = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstance",
+    "name": "guest",
+    "uid": "5f9a6d9c-90b1-4d39-9a5e-1c6f1e0f7a11",
+    "controller": True,
+}
+MARKS: list[dict[str, object]] = [
+    {"ownerReferences": [OWNER]},
+    {"ownerReferences": [{**OWNER, "kind": "VirtualMachine"}]},
+    {"labels": {"kubevirt.io": "virt-launcher"}},
+    {"labels": {"kubevirt.io": "hotplug-disk"}},
+    {"labels": {"kubevirt.io/created-by": "x"}},
+    {"labels": {"kubevirt.io/migrationJobUID": "x"}},
+    {"annotations": {"kubevirt.io/ephemeral-provisioning": "true"}},
+    {"annotations": {"kubevirt.io/domain": "guest"}},
+]
+
+
+def make_pod(account: Account, **metadata: object) -> str:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "posing-", "namespace": SPACE, **metadata},
+        "spec": {"containers": [{"name": "c", "image": "x"}]},
+    }
+    return account.send("POST", resource_by_kind("Pod").path(SPACE), pod, "application/json")
+
+
+def launcher(cluster: Cluster) -> str:
+    pods = cluster.get("pods", "-n", SPACE, "-l", "kubevirt.io=virt-launcher")["items"]
+    return next(
+        str(pod["metadata"]["name"]) for pod in pods if pod["metadata"]["labels"]["vmi.kubevirt.io/id"] == "guest"
+    )
+
+
+@pytest.mark.parametrize("metadata", MARKS, ids=str)
+def test_nobody_poses_as_a_machine(
+    tenant: Account, controller: Account, stranger: Account, metadata: dict[str, object]
+) -> None:
+    assert "only virt-controller may" in make_pod(tenant, **metadata)
+    assert make_pod(controller, **metadata) == ""
+    assert "cannot create resource" in make_pod(stranger, **metadata), "RBAC answers first"
+
+
+def test_pods_of_others_are_theirs(tenant: Account) -> None:
+    assert make_pod(tenant) == ""
+    assert make_pod(tenant, labels={"kubevirt.io": "mine"}, ownerReferences=[{**OWNER, "controller": False}]) == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"labels": {"colour": "red"}}, ""),
+        ({"labels": {"kubevirt.io": None}, "ownerReferences": None}, ""),
+        ({"ownerReferences": [OWNER]}, "only virt-controller may make a Pod"),
+        ({"labels": {"kubevirt.io/created-by": "x"}}, "by kubevirt.io/created-by"),
+        ({"annotations": {"kubevirt.io/domain": "homeless"}}, "by kubevirt.io/domain"),
+    ],
+)
+def test_a_launcher_keeps_its_marks_or_loses_them(cluster: Cluster, tenant: Account, change: object, told: str) -> None:
+    """To lose them is allowed: that is what the garbage collector does with the owner of an orphan."""
+    said = tenant.patch("Pod", launcher(cluster), {"metadata": change}, SPACE)
+    assert told in said
+    assert bool(told) is bool(said), said
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "list secrets --all-namespaces",
+        "patch mutatingwebhookconfigurations/virt-api-mutator",
+        "patch validatingwebhookconfigurations/virt-api-validator",
+        "patch validatingadmissionpolicies/virtpod-launcher-pods",
+        "update nodes",
+        "delete nodes",
+        "patch nodes/x --subresource status",
+        "patch pods -n default",
+        "create serviceaccounts/virt-handler --subresource token -n virtpod",
+        "impersonate users",
+    ],
+)
+def test_rights_that_virt_controller_does_not_have(controller: Account, question: str) -> None:
+    verb, resource, *rest = question.split()
+    done = controller.ask("auth", "can-i", verb, resource, *rest)
+    assert done.stdout.strip() == "no", done.stdout + done.stderr

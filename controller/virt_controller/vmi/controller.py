@@ -15,7 +15,7 @@ from virt_core.apis import names
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.nodes import Namespace, Node
-from virt_core.apis.podroles import controller_of, is_stranger, owner_uid
+from virt_core.apis.podroles import controller_of, is_stranger, owner_uid, recorded
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import parse_int
 from virt_core.apis.selectors import is_empty, matches
@@ -113,10 +113,15 @@ class VMIController:
         made = self._made.get(vmi.metadata.uid)
         if made is None:
             return vmi
-        if vmi.status.phase in rules.BEFORE_HAND_OVER and made.metadata.uid not in vmi.status.active_pods:
-            self._write(vmi, rules.scheduling(vmi, made.metadata.uid, self._clock.now()))
+        if vmi.status.phase in rules.BEFORE_HAND_OVER and made.metadata.uid not in recorded(vmi):
+            self._write(vmi, self._with_record(vmi, made))
         del self._made[vmi.metadata.uid]
         return self._writes.freshest(vmi)
+
+    def _with_record(self, vmi: VirtualMachineInstance, made: Pod) -> VirtualMachineInstance:
+        if names.ANNOTATION_EPHEMERAL_PROVISIONING in made.metadata.annotations:
+            return rules.provisioning(vmi, made.metadata.uid)
+        return rules.scheduling(vmi, made.metadata.uid, self._clock.now())
 
     def _create_pod(
         self, key: str, vmi: VirtualMachineInstance, around: Surroundings, *, provisioning: bool = False
@@ -134,9 +139,9 @@ class VMIController:
             self._creation_failed(vmi, error)
             raise
         self._expect(key, created)
+        self._made[vmi.metadata.uid] = created
+        self._recorded(vmi)
         if not provisioning:
-            self._made[vmi.metadata.uid] = created
-            self._recorded(vmi)
             self._tell_created(vmi, created)
 
     def _expect(self, key: str, pod: Pod) -> None:

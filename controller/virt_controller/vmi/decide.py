@@ -96,7 +96,7 @@ def _follow_active(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: dateti
 def scheduling(vmi: VirtualMachineInstance, pod_uid: str, now: datetime) -> VirtualMachineInstance:
     """The VMI once its Pod object exists. From here on this Pod is its own, and no other that says so."""
     status = with_phase(vmi.status, names.PHASE_SCHEDULING, now)
-    status = replace(status, active_pods={pod_uid: ""})
+    status = replace(status, active_pods={pod_uid: ""}, provisioning_pod_uid="")
     status = with_handoff(status, handoffs.POD_CREATED, now)
     status = without_condition(status, names.CONDITION_SYNCHRONIZED, names.CONDITION_PROVISIONING)
     if get_condition(status.conditions, names.CONDITION_DATA_VOLUMES_READY) is not None:
@@ -114,6 +114,11 @@ def scheduling(vmi: VirtualMachineInstance, pod_uid: str, now: datetime) -> Virt
     if names.FINALIZER_VMI not in finalizers:
         finalizers = [*finalizers, names.FINALIZER_VMI]
     return replace(vmi, metadata=replace(vmi.metadata, finalizers=finalizers), status=status)
+
+
+def provisioning(vmi: VirtualMachineInstance, pod_uid: str) -> VirtualMachineInstance:
+    """The VMI once the first user of its claims exists. No other Pod that says it is one is listened to."""
+    return replace(vmi, status=replace(vmi.status, provisioning_pod_uid=pod_uid))
 
 
 def failed(vmi: VirtualMachineInstance, reason: str, message: str, now: datetime) -> Decision:

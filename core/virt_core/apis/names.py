@@ -35,6 +35,7 @@ TLS_CA_FILE = "ca.crt"
 # Labels
 LABEL_APP = "kubevirt.io"
 APP_LAUNCHER = "virt-launcher"
+APP_ATTACHMENT = "hotplug-disk"
 LABEL_CREATED_BY = "kubevirt.io/created-by"
 LABEL_VMI_ID = "vmi.kubevirt.io/id"
 LABEL_VM_NAME = "vm.kubevirt.io/name"

@@ -53,7 +53,7 @@ def recorded(vmi: VirtualMachineInstance) -> dict[str, PodRole]:
     if sum(each.role is Role.ACTIVE for each in found) > 1:
         # Nobody could say which of them is the guest's, so none of them acts.
         found = [each for each in found if each.role is not Role.ACTIVE]
-    return {each.uid: each for each in (*_attachments(status), *found)}
+    return {each.uid: each for each in (*_first_user(status), *_attachments(status), *found)}
 
 
 def _role_at(status: VirtualMachineInstanceStatus, node: str) -> Role:
@@ -61,6 +61,11 @@ def _role_at(status: VirtualMachineInstanceStatus, node: str) -> Role:
         return Role.ACTIVE
     move = status.migration_state
     return Role.TARGET if move is not None and node == move.target_node else Role.SOURCE
+
+
+def _first_user(status: VirtualMachineInstanceStatus) -> Iterator[PodRole]:
+    if status.provisioning_pod_uid:
+        yield PodRole(status.provisioning_pod_uid, "", Role.PROVISIONING)
 
 
 def _attachments(status: VirtualMachineInstanceStatus) -> Iterator[PodRole]:
@@ -89,8 +94,6 @@ def role_of(pod: Pod, vmi: VirtualMachineInstance) -> Role | None:
         return known.role
     if owner_uid(pod) != vmi.metadata.uid:
         return None
-    if names.ANNOTATION_EPHEMERAL_PROVISIONING in pod.metadata.annotations:
-        return Role.PROVISIONING
     return Role.TARGET if pod.metadata.labels.get(names.LABEL_MIGRATION_JOB_UID) else None
 
 

@@ -200,6 +200,9 @@ class VirtualMachineInstanceStatus(Struct):
     launcher_container_image_version: str = ""  #: The launcher's image.
     evacuation_node_name: str = ""  #: The node it must leave.
     active_pods: dict[str, str] = {}  #: Its Pods, by UID, and their nodes.
+    provisioning_pod_uid: str = field(
+        default="", name="provisioningPodUID"
+    )  #: The Pod that is first to use its claims.
     volume_status: list[VolumeStatus] = []  #: Its volumes.
     kernel_boot_status: KernelBootStatus | None = None  #: What was booted directly.
     fs_freeze_status: str = ""  #: frozen, or empty.

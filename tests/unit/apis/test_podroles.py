@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from framework.podworld import pod_lists, vmis
 from hypothesis import given, settings
 from tests.framework.vmis import UID, pod, vmi
@@ -77,15 +76,19 @@ def test_what_is_not_recorded_is_a_stranger_however_it_looks() -> None:
     assert active_pod(seen, [newest, launcher(A)]) == launcher(A)
 
 
-@pytest.mark.parametrize(
-    ("extra", "role"),
-    [
-        ({"labels": {names.LABEL_APP: names.APP_LAUNCHER, names.LABEL_MIGRATION_JOB_UID: "job"}}, Role.TARGET),
-        ({"annotations": {names.ANNOTATION_EPHEMERAL_PROVISIONING: "true"}}, Role.PROVISIONING),
-    ],
-)
-def test_jobs_and_first_users_are_known_before_they_are_recorded(extra: dict[str, Any], role: Role) -> None:
-    assert role_of(launcher(B, **extra), machine()) is role
+def test_a_job_is_known_before_it_is_recorded() -> None:
+    labels = {names.LABEL_APP: names.APP_LAUNCHER, names.LABEL_MIGRATION_JOB_UID: "job"}
+    assert role_of(launcher(B, labels=labels), machine()) is Role.TARGET
+
+
+def test_the_first_user_of_a_claim_is_the_one_that_is_recorded() -> None:
+    """Whoever may create Pods may set the annotation too."""
+    says_so = {names.ANNOTATION_EPHEMERAL_PROVISIONING: "true"}
+    seen = machine(provisioningPodUID=A)
+    assert role_of(launcher(A, annotations=says_so), seen) is Role.PROVISIONING
+    assert role_of(launcher(B, annotations=says_so), seen) is None
+    assert is_stranger(launcher(B, annotations=says_so), seen)
+    assert launchers_on(seen, "") == []
 
 
 def test_the_owner_is_compared_by_uid() -> None:

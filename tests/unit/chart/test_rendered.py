@@ -157,6 +157,31 @@ def test_policies_know_the_account_whatever_the_namespace_is() -> None:
         assert one("ValidatingAdmissionPolicyBinding", name)["spec"]["policyName"] == name
 
 
+def test_policies_about_virt_controller_know_its_account() -> None:
+    account = names.service_account_user(names.SA_CONTROLLER, "elsewhere")
+    for name, relation in (("virtpod-launcher-pods", "!="), ("virtpod-controller-nodes", "==")):
+        policy = one("ValidatingAdmissionPolicy", name, namespace="elsewhere")["spec"]
+        assert policy["failurePolicy"] == "Fail"
+        assert policy["matchConditions"][0]["expression"] == f'request.userInfo.username {relation} "{account}"'
+        binding = one("ValidatingAdmissionPolicyBinding", name)["spec"]
+        assert (binding["policyName"], binding["validationActions"]) == (name, ["Deny", "Audit"])
+
+
+def test_the_port_of_virt_api_is_narrowed_to_who_is_named() -> None:
+    peers = [{"ipBlock": {"cidr": "10.1.2.3/32"}}]
+    scraper = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+
+    def sources(**policies: object) -> object:
+        policy = one("NetworkPolicy", "virtpod-virt-api", values=json.dumps({"networkPolicies": policies}))
+        (rule,) = [rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == 8443]
+        return rule.get("from")
+
+    assert sources() is None, "nobody said where the API server is"
+    assert sources(metricsFrom=scraper) is None
+    assert sources(apiServerFrom=peers) == peers
+    assert sources(apiServerFrom=peers, metricsFrom=scraper) == peers + scraper
+
+
 def test_the_policy_lets_every_label_pass_that_virt_handler_sets() -> None:
     from virt_handler.node.labels import LABEL_VIRTUALIZATION, OWNED_PREFIXES
 

@@ -14,7 +14,7 @@ from framework.waiting import eventually, running
 
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.vmi.controller import OWNER_INDEX, VMIController, owner_indexer
-from virt_controller.vmi.decide import Decision, decide, scheduling
+from virt_controller.vmi.decide import Decision, decide, provisioning, scheduling
 from virt_controller.vmi.owned import Surroundings
 from virt_controller.vmi.surroundings import VOLUME_INDEX, vmi_volumes
 from virt_controller.vmi.vsock import FIRST, LAST, CidBook, _free
@@ -23,6 +23,7 @@ from virt_core.apis.base import from_plain
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod
+from virt_core.apis.registry import plain_object
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
@@ -97,6 +98,7 @@ def helper(phase: str) -> Pod:
 def test_a_claim_that_waits_for_its_first_user_gets_one_and_is_filled_before_the_launcher_comes() -> None:
     before, waiting = with_volume({"dataVolume": {"name": "data"}}), Surroundings(waiting=("data",))
     assert decide(before, [], NOW, waiting) == Decision(create_pod=True, provisioning=True)
+    before = provisioning(before, POD_UID)
     for phase in ("Pending", "Succeeded"):
         decision = decide(before, [helper(phase)], NOW, waiting)
         assert not decision.create_pod
@@ -109,6 +111,26 @@ def test_a_claim_that_waits_for_its_first_user_gets_one_and_is_filled_before_the
     failed = decide(before, [helper("Failed")], NOW, waiting)
     assert failed.vmi is not None
     assert failed.vmi.status.phase == "Failed"
+    assert scheduling(before, "launcher", NOW).status.provisioning_pod_uid == ""
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
+def test_a_false_first_user_neither_fails_a_machine_nor_stands_for_the_true_one(phase: str) -> None:
+    """Whoever may create Pods may make one with the annotation and the owner, and let it fail."""
+    before, waiting = with_volume({"dataVolume": {"name": "data"}}), Surroundings(waiting=("data",))
+    false = helper(phase)
+    false.metadata.uid = "false"
+    decision = decide(before, [false], NOW, waiting)
+    assert (decision.create_pod, decision.provisioning, decision.vmi) == (True, True, None)
+    assert [each.metadata.uid for each in decision.strangers] == ["false"]
+    recorded = provisioning(before, POD_UID)
+    decision = decide(recorded, [helper("Pending"), false], NOW, waiting)
+    assert not decision.create_pod
+    assert status_of(decision, names.CONDITION_PROVISIONING)[0] == "True"
+    assert [each.metadata.uid for each in decision.strangers] == ["false"]
+    launcher = decide(recorded, [helper("Succeeded"), false], NOW, Surroundings())
+    assert launcher.create_pod
+    assert [each.metadata.uid for each in launcher.delete_pods] == [POD_UID]
 
 
 class Rig:
@@ -172,6 +194,25 @@ def test_no_pod_before_a_data_volume_is_filled(rig: Rig) -> None:
     assert rig.pods() == []
     rig.kube.put(DATA_VOLUME, filling | {"status": {"phase": "Succeeded"}})
     eventually(lambda: len(rig.pods()) == 1)
+
+
+def test_the_first_user_of_a_claim_is_recorded_and_a_false_one_goes(rig: Rig) -> None:
+    """The false one is there first, and has failed already."""
+    waiting = {"metadata": {"name": "data", "namespace": "default"}, "status": {"phase": "WaitForFirstConsumer"}}
+    rig.kube.put(DATA_VOLUME, waiting)
+    rig.kube.put(CLAIM, plain_claim())
+    spec = {"volumes": [{"name": "d", "dataVolume": {"name": "data"}}]}
+    false = plain_object(helper("Failed"))
+    false["metadata"] = {**false["metadata"], "name": "false", "uid": "false"}
+    rig.kube.put(f"{NAMESPACE}/pods/false", false)
+    rig.kube.put(VMI, plain_vmi(spec=spec))
+    eventually(lambda: [each["metadata"]["name"] for each in rig.pods()] not in ([], ["false"]))
+    eventually(lambda: all(each["metadata"]["name"] != "false" for each in rig.pods()))
+    eventually(lambda: rig.kube.objects[VMI].get("status", {}).get("provisioningPodUID"))
+    (own,) = rig.pods()
+    status = rig.kube.objects[VMI]["status"]
+    assert own["metadata"]["annotations"][names.ANNOTATION_EPHEMERAL_PROVISIONING] == "true"
+    assert (status["provisioningPodUID"], status.get("phase", "")) == (own["metadata"]["uid"], "Pending")
 
 
 def guest(uid: str, cid: int | None = None, phase: str = "Running") -> VirtualMachineInstance:

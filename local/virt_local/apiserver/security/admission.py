@@ -8,6 +8,7 @@ from virt_local.apiserver.security.claim_admission import DefaultClass
 from virt_local.apiserver.security.escalation import check_rbac_write
 from virt_local.apiserver.security.node_authorizer import restrict_node
 from virt_local.apiserver.security.objects import Source
+from virt_local.apiserver.security.own_policies import confine
 from virt_local.apiserver.security.pod_admission import complete_pod, complete_update
 from virt_local.apiserver.security.rbac import RbacIndex
 from virt_local.apiserver.security.service_admission import refuse_idle_service
@@ -35,6 +36,7 @@ class Admission:
 
     async def validate(self, request: AdmissionRequest) -> None:
         restrict_node(self._source, request)
+        confine(request)
         check_rbac_write(self._index, request)
         if _creates_pod(request):
             self._pod_security(request)
