@@ -37,6 +37,7 @@ class Backends:
         leaf = self._authority.issue("contract", host, f"{SERVICE}.{NAMESPACE}.svc")
         self._directory = leaf.write(directory)
         self._reviews: list[Object] = []
+        self._askers: list[Object] = []
         self._started = threading.Event()
 
     @property
@@ -45,6 +46,16 @@ class Backends:
 
     def client_config(self, behaviour: str) -> Object:
         return {"url": f"{self.url}/webhook/{behaviour}", "caBundle": self.bundle}
+
+    def own_config(self, behaviour: str) -> Object:
+        """The same webhook behind the aggregated API, which the API server asks by way of itself."""
+        path = f"/apis/{AGGREGATED}/v1/reviews/{behaviour}"
+        return {"service": {"namespace": "default", "name": "kubernetes", "port": 443, "path": path}}
+
+    def take_askers(self) -> list[Object]:
+        """As whom the API server asked since the last time, where it says so."""
+        taken, self._askers = self._askers, []
+        return taken
 
     def take_reviews(self) -> list[Object]:
         taken, self._reviews = self._reviews, []
@@ -94,6 +105,7 @@ class Backends:
         app.router.add_post("/webhook/{behaviour}", self._webhook)
         base = f"/apis/{AGGREGATED}/v1"
         app.router.add_get(base, _resources)
+        app.router.add_post(f"{base}/reviews/{{behaviour}}", self._aggregated_webhook)
         app.router.add_route("*", f"{base}/namespaces/{{namespace}}/echoes/{{name}}", _echo)
         app.router.add_get(f"{base}/namespaces/{{namespace}}/echoes/{{name}}/console", _console)
         return app
@@ -104,6 +116,11 @@ class Backends:
         review = await request.json()
         self._reviews.append(review["request"])
         return await _answer(request.match_info["behaviour"], review)
+
+    async def _aggregated_webhook(self, request: web.Request) -> web.Response:
+        said = {name: request.headers.getall(name, []) for name in ("X-Remote-User", "X-Remote-Group", "Authorization")}
+        self._askers.append(said | {"query": dict(request.query)})
+        return await self._webhook(request)
 
 
 async def _answer(behaviour: str, review: Object) -> web.Response:

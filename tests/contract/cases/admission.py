@@ -85,6 +85,20 @@ def questions(t: Talk) -> None:
 
 
 @case()
+def a_webhook_behind_the_aggregated_api(t: Talk) -> None:
+    """The API server asks it by way of itself, and the aggregation layer tells who asks."""
+    for behaviour in ("label", "deny-code"):
+        with _hooked(t, "Mutating", _entry(t, behaviour, clientConfig=t.backends.own_config(behaviour))):
+            t.backends.take_askers()
+            t.create(GADGETS, gadget("a"))
+            t.note("as whom it was asked", t.backends.take_askers())
+    nowhere = t.backends.own_config("allow")
+    nowhere["service"]["path"] = "/apis/nobody.contract.virtpod.test/v1/reviews/allow"
+    with _hooked(t, "Mutating", _entry(t, "allow", clientConfig=nowhere)):
+        t.create(GADGETS, gadget("b"))
+
+
+@case()
 def denials(t: Talk) -> None:
     for behaviour in ("deny", "deny-message", "deny-reason", "deny-code", "deny-low-code", "deny-causes", "deny-full"):
         with _hooked(t, "Validating", _entry(t, behaviour)):

@@ -25,11 +25,13 @@ ANNOTATIONS = (names.ANNOTATION_DOMAIN, names.ANNOTATION_EPHEMERAL_PROVISIONING)
 
 def confine(request: AdmissionRequest) -> None:
     """Raises Forbidden."""
-    if request.group or request.subresource or request.object is None:
+    if request.group or request.object is None:
         return
-    if request.resource == "pods" and request.user.name != CONTROLLER:
+    what, by_controller = (request.resource, request.subresource), request.user.name == CONTROLLER
+    # A change of the status may bring labels along.
+    if what in (("pods", ""), ("pods", "status")) and not by_controller:
         _protect_machines(request, request.object, request.old_object or {})
-    if request.resource == "nodes" and request.user.name == CONTROLLER and request.old_object is not None:
+    if what == ("nodes", "") and by_controller and request.old_object is not None:
         _protect_node(request, request.object, request.old_object)
 
 

@@ -116,7 +116,7 @@ def test_a_webhook_behind_the_aggregated_api_knows_the_api_server(tmp_path: Path
             await api.create(services, {"metadata": {"name": "v1.hooks.example.org"}, "spec": spec})
             status, _, _ = await api.call("POST", CONFIGMAPS, {"metadata": {"name": "good"}})
             assert status == 201
-            groups = ["system:masters", "system:authenticated"]
+            groups = ["system:authenticated", "system:masters"]
             peer = {"commonName": "front-proxy-client"}
             assert seen == [
                 {"peer": peer, "X-Remote-User": ["system:apiserver"], "X-Remote-Group": groups, "Authorization": []}

@@ -53,6 +53,8 @@ def test_only_virt_controller_makes_a_pod_one_of_a_machine(metadata: dict[str, A
     made, plain = pod(metadata), pod({})
     assert "only virt-controller may" in refusal(admission(obj=made, user=TENANT))
     assert "only virt-controller may" in refusal(admission("UPDATE", obj=made, old=plain, user=TENANT))
+    by_status = admission("UPDATE", obj=made, old=plain, user=TENANT, subresource="status")
+    assert "only virt-controller may" in refusal(by_status)
     assert refusal(admission(obj=made, user=User(CONTROLLER))) == ""
     # What it is already it stays, and the garbage collector takes it off.
     assert refusal(admission("UPDATE", obj=made, old=made, user=TENANT)) == ""

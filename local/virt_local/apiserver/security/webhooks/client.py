@@ -26,7 +26,7 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 _KEEP_ALIVE_S = 60
 _CONTEXT_LIMIT = 64
 #: Who we are to those who answer behind our own aggregation layer.
-_OURSELVES = User("system:apiserver", ("system:masters", "system:authenticated"))
+_OURSELVES = User("system:apiserver", ("system:authenticated", "system:masters"))
 _OWN_SERVICE = ("default", "kubernetes", 443)
 
 
