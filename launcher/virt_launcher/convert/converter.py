@@ -12,6 +12,7 @@ from virt_launcher.convert.context import Context
 from virt_launcher.convert.controllers import configure_controllers
 from virt_launcher.convert.iothreads import configure_iothreads
 from virt_launcher.convert.pci import configure_pci
+from virt_launcher.convert.quick_start import configure_quick_start
 from virt_launcher.convert.unsupported import refuse_unsupported
 from virt_launcher.domain.domain import Domain
 
@@ -31,6 +32,7 @@ CONFIGURATORS: tuple[Configurator, ...] = (
     firmware.configure_reboot,
     features.configure_features,
     features.configure_clock,
+    configure_quick_start,
     disks.configure_disks,
     configure_iothreads,
     interfaces.configure_interfaces,

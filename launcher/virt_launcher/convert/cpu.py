@@ -39,6 +39,8 @@ def configure_cpu(context: Context, domain: Domain) -> None:
     cpu = _model(context)
     cpu.sockets, cpu.cores, cpu.threads = topology.max_sockets, topology.cores, topology.threads
     cpu.features = _features(context, cpu.mode == "custom")
+    if cpu.mode == "maximum" and any(feature.policy == "require" for feature in cpu.features):
+        cpu.check = "full"  # libvirt's own choice would be to start without what the emulator lacks.
     domain.cpu = cpu
 
 

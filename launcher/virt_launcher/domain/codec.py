@@ -3,7 +3,7 @@
 A dataclass field declares where it stands: `name: str | None = at("driver/@name")`. Emitting walks the fields in their
 order of declaration, so that each fact about the document is written down exactly once. Paths are relative to the
 element of the class: `a/b/@c` is an attribute, `a/b` is text (or a nested element when the field's type is one of our
-classes), `a/b` with `flag` means that the mere presence counts.
+classes), `a/b` with `flag` means that the mere presence counts. A step `prefix:name` is in one of the NAMESPACES.
 """
 
 from __future__ import annotations
@@ -23,6 +23,11 @@ T = TypeVar("T")
 YES_NO = ("yes", "no")
 ON_OFF = ("on", "off")
 FLAG = ("", "")
+
+#: Prefixes that a path may use: our own part of <metadata>, and what libvirt passes on to QEMU unseen.
+NAMESPACES = {"virtpod": "urn:virtpod:vmi:1", "qemu": "http://libvirt.org/schemas/domain/qemu/1.0"}
+for _prefix, _uri in NAMESPACES.items():
+    ET.register_namespace(_prefix, _uri)
 
 
 class DomainXmlError(LauncherError):
@@ -51,7 +56,7 @@ class Slot:
 
 def at(path: str, *, words: tuple[str, str] = YES_NO) -> Any:
     """A field that stands at `path`; absent (None, False for flags, an empty list) unless set."""
-    steps = path.split("/")
+    steps = _steps(path)
     attribute = steps.pop()[1:] if steps[-1].startswith("@") else ""
     leaf = steps.pop() if steps else ""
     metadata = {"place": Place(tuple(steps), leaf, attribute, words)}
@@ -60,14 +65,23 @@ def at(path: str, *, words: tuple[str, str] = YES_NO) -> Any:
 
 def many(path: str) -> Any:
     """A list of elements at `path`."""
-    steps = path.split("/")
+    steps = _steps(path)
     return field(default_factory=list, metadata={"place": Place(tuple(steps[:-1]), steps[-1], "", YES_NO)})
 
 
 def flag(path: str) -> Any:
     """An element without content whose presence means yes."""
-    steps = path.split("/")
+    steps = _steps(path)
     return field(default=False, metadata={"place": Place(tuple(steps[:-1]), steps[-1], "", FLAG)})
+
+
+def _steps(path: str) -> list[str]:
+    return [_tag(step) for step in path.split("/")]
+
+
+def _tag(step: str) -> str:
+    prefix, _, name = step.partition(":")
+    return f"{{{NAMESPACES[prefix]}}}{name}" if name else step
 
 
 _slots: dict[type, tuple[Slot, ...]] = {}

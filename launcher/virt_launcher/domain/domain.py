@@ -32,14 +32,11 @@ from virt_launcher.domain.machine import (
     Features,
     MemoryBacking,
     Os,
+    QemuCapability,
     SysInfo,
     VCpu,
     VCpuCount,
 )
-
-#: Our own part of <metadata>. No slash in it: paths are split at slashes.
-NAMESPACE = "urn:virtpod:vmi:1"
-ET.register_namespace("virtpod", NAMESPACE)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -67,7 +64,7 @@ class Domain:
     type: str | None = at("@type")
     name: str | None = at("name")
     uuid: str | None = at("uuid")
-    vmi_uid: str | None = at(f"metadata/{{{NAMESPACE}}}vmi/@uid")
+    vmi_uid: str | None = at("metadata/virtpod:vmi/@uid")
     memory: Amount | None = at("memory")
     memory_backing: MemoryBacking | None = at("memoryBacking")
     vcpu: VCpuCount | None = at("vcpu")
@@ -80,6 +77,7 @@ class Domain:
     clock: Clock | None = at("clock")
     on_reboot: str | None = at("on_reboot")
     devices: Devices = field(default_factory=Devices, metadata=at("devices").metadata)
+    without_capabilities: list[QemuCapability] = many("qemu:capabilities/qemu:del")
 
 
 def to_xml(domain: Domain) -> str:

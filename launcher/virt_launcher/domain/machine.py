@@ -143,3 +143,10 @@ class Clock:
     adjustment: str | None = at("@adjustment")
     timezone: str | None = at("@timezone")
     timers: list[Timer] = many("timer")
+
+
+@dataclass(kw_only=True, slots=True)
+class QemuCapability:
+    """Something that libvirt found QEMU to be able to do."""
+
+    name: str | None = at("@capability")

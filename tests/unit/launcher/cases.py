@@ -127,6 +127,9 @@ CASES: dict[str, Case] = {
         context={"kvm": True},
     ),
     "cpu-named-emulated": Case(domain={"cpu": {"model": "Nehalem", "cores": 2, "threads": 2}}),
+    "cpu-required-emulated": Case(
+        domain={"cpu": {"features": [{"name": "aes"}, {"name": "avx", "policy": "disable"}]}}
+    ),
     "cpu-from-resources": Case(domain={"resources": {"requests": {"cpu": "1500m", "memory": "64Mi"}}, "memory": None}),
     "hugepages": Case(domain={"memory": {"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}}}),
     "features": Case(

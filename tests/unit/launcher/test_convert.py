@@ -170,3 +170,38 @@ def test_disks_keep_the_order_of_the_manifest() -> None:
     devices = {"disks": [disk("root", "sata"), disk("a"), disk("b", "scsi")]}
     domain = convert(context_of(Case(domain={"devices": devices}, spec={"volumes": [ROOT, *empty("a", "b")]})))
     assert [d.target for d in domain.devices.disks] == ["sda", "vda", "sdb"]
+
+
+@pytest.mark.parametrize(
+    ("domain", "context"),
+    [
+        ({"cpu": {"features": [{"name": "aes"}]}}, {}),
+        ({"cpu": {"features": [{"name": "aes", "policy": "disable"}]}}, {}),
+        ({"cpu": {"model": "Nehalem"}}, {}),
+        ({"cpu": {"model": "Nehalem"}}, {"kvm": True}),
+        ({"cpu": {"model": "host-model"}}, {"kvm": True}),
+        ({"cpu": {"model": "host-passthrough", "features": [{"name": "invtsc"}]}}, {"kvm": True}),
+        ({"features": {"hyperv": {"vpindex": {}}}}, {}),
+        ({"features": {"hypervPassthrough": {}}}, {}),
+        ({"features": {"pvspinlock": {}}}, {}),
+        ({}, {"libvirt_version": 11_008_000}),
+    ],
+)
+def test_a_processor_that_libvirt_compares_is_read_back(domain: dict[str, Any], context: dict[str, Any]) -> None:
+    assert convert(context_of(Case(domain=domain, context=context))).without_capabilities == []
+
+
+@pytest.mark.parametrize(
+    ("domain", "context"),
+    [
+        ({}, {}),
+        ({"cpu": {"model": "host-model"}}, {"libvirt_version": 11_003_000}),
+        ({"cpu": {"model": "host-passthrough"}}, {"kvm": True}),
+        ({"features": {"acpi": {}, "kvm": {"hidden": True}}}, {}),
+    ],
+)
+def test_a_processor_that_is_whatever_there_is_is_not_read_back(
+    domain: dict[str, Any], context: dict[str, Any]
+) -> None:
+    found = convert(context_of(Case(domain=domain, context=context))).without_capabilities
+    assert [capability.name for capability in found] == ["cpu-unavailable-features"]
