@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause, invalid, not_supported
 from virt_core.apis import names
+from virt_core.apis.interfaces import MOST_PCI_PORTS, interface_slots
 from virt_core.apis.meta import ObjectMeta
 from virt_core.kube.configvalues import ClusterConfig
 
@@ -34,6 +35,10 @@ def broken_metadata(
     for annotation, gate in GATED_ANNOTATIONS:
         if annotation in annotations and not config.has(gate):
             yield invalid(f"{path}.annotations", f"{annotation} needs the feature gate {gate}")
+    slots = annotations.get(names.ANNOTATION_PCI_INTERFACE_SLOTS, "0")
+    if interface_slots(slots) is None:
+        what = f"{names.ANNOTATION_PCI_INTERFACE_SLOTS} is {slots!r}"
+        yield invalid(f"{path}.annotations", f"{what}, not a number of ports between 0 and {MOST_PCI_PORTS}")
 
 
 def template_metadata(path: str, metadata: ObjectMeta, config: ClusterConfig, *, trusted: bool) -> Iterator[Cause]:

@@ -29,19 +29,18 @@ def changed_volumes(new: dict[str, Any], old: dict[str, Any], config: ClusterCon
     fixed = {entry.get("name") for entry in listed if isinstance(entry, dict) and not entry.get("hotplugVolume")}
     moved = {entry.get("volumeName") for entry in status.get("migratedVolumes") or [] if isinstance(entry, dict)}
     yield from _utility_volumes(after, before, fixed, config)
-    if problem := _unshown(after, config):
+    if problem := _unshown(after):
         yield invalid(_VOLUMES, problem)
         return
     yield from _fixed(after, before, fixed, moved)
     yield from _plugged(after, before, fixed, moved)
 
 
-def _unshown(spec: VirtualMachineInstanceSpec, config: ClusterConfig) -> str:
+def _unshown(spec: VirtualMachineInstanceSpec) -> str:
     """Volumes and what shows them must come in pairs; an empty CD-ROM drive needs no volume."""
     needed = {volume.name for volume in spec.volumes if volume.memory_dump is None}
     devices = spec.domain.devices
-    empty = config.has("DeclarativeHotplugVolumes")
-    shown = {disk.name for disk in devices.disks if disk.name in needed or not (disk.cdrom is not None and empty)}
+    shown = {disk.name for disk in devices.disks if disk.name in needed or disk.cdrom is None}
     shown |= {filesystem.name for filesystem in devices.filesystems}
     return "" if needed == shown else f"volumes and disks do not match: {', '.join(sorted(needed ^ shown))}"
 

@@ -105,3 +105,14 @@ def default_interface(name: str, binding: str) -> Interface:
     if binding == bindings.SLIRP:
         return Interface(name=name, slirp=DeprecatedInterfaceSlirp())  # A rule refuses it and says why.
     return Interface(name=name, bridge=InterfaceBridge())
+
+
+#: As many PCI ports as a machine gets for devices that are not there yet.
+MOST_PCI_PORTS = 31
+#: QEMU's own limit.
+MOST_ACPI_INDEX = 16383
+
+
+def interface_slots(text: str) -> int | None:
+    """The number of ports in the annotation for network cards; None if it is none."""
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= MOST_PCI_PORTS else None

@@ -101,6 +101,10 @@ NETWORKS: list[tuple[Parts, Causes]] = [
     ({"domain.devices.interfaces": [{"name": "default", "bridge": {}, "masquerade": {}}]}, [("domain.devices.interfaces[0]", INV)]),
     ({"domain.devices.interfaces": [{"name": "default", "slirp": {}}]}, [("domain.devices.interfaces[0].slirp", INV)]),
     ({"domain.devices.interfaces": [{"name": "default", "sriov": {}, "state": "up"}]}, [("domain.devices.interfaces[0].state", INV)]),
+    ({"domain.devices.interfaces": [{"name": "default", "masquerade": {}, "acpiIndex": -1}]},
+     [("domain.devices.interfaces[0].acpiIndex", INV)]),
+    ({"domain.devices.interfaces": [{"name": "default", "masquerade": {}, "acpiIndex": 16384}]},
+     [("domain.devices.interfaces[0].acpiIndex", INV)]),
     ({"domain.devices.interfaces": [{"name": "default", "masquerade": {}, "pciAddress": "x"}]},
      [("domain.devices.interfaces[0].pciAddress", INV)]),
     ({"domain.devices.interfaces": [{"name": "default", "masquerade": {}, "portRanges": [{"protocol": "TCP", "start": 1, "end": 2}]}]},
@@ -167,3 +171,20 @@ def test_a_broken_rule_names_its_field(parts: Parts, causes: Causes) -> None:
     verdict = create(broken(parts))
     expected = [(f"spec.{field}" if field else "spec", type_) for field, type_ in causes]
     assert (verdict.code, sorted(verdict.causes)) == (422, sorted(expected)), verdict.message
+
+
+def test_only_a_cdrom_drive_may_lack_its_volume() -> None:
+    drive = {"name": "cd", "cdrom": {"bus": "sata"}}
+    assert create(broken({"domain.devices.disks": [{"name": "d0", "disk": {}}, drive]})).causes == []
+    lost = create(broken({"domain.devices.disks": [{"name": "d0", "disk": {}}, {"name": "cd", "disk": {}}]}))
+    assert lost.causes == [("spec.domain.devices.disks[1].name", INV)]
+
+
+@pytest.mark.parametrize(
+    ("text", "code"), [("0", 200), ("31", 200), ("32", 422), ("-1", 422), ("four", 422), ("", 422)]
+)
+def test_the_number_of_ports_for_network_cards(text: str, code: int) -> None:
+    obj = broken({})
+    obj["metadata"]["annotations"] = {"kubevirt.io/pci-interface-slot-count": text}
+    verdict = create(obj)
+    assert verdict.causes == ([] if code == 200 else [("metadata.annotations", INV)])

@@ -27,8 +27,7 @@ def disk_names(check: Check) -> Iterator[Cause]:
         if disk.name in seen:
             yield invalid(f"{check.devices}.disks[{i}]", f"two disks are called {disk.name!r}")
         seen.add(disk.name)
-        empty_drive = disk.cdrom is not None and check.config.has("DeclarativeHotplugVolumes")
-        if disk.name not in volumes and not empty_drive:
+        if disk.name not in volumes and disk.cdrom is None:  # A CD-ROM drive may be empty.
             yield invalid(field, f"there is no volume {disk.name!r} in {check.path}.volumes")
 
 

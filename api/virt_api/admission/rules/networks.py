@@ -10,6 +10,7 @@ from virt_api.admission.causes import Cause, duplicate, invalid, not_found, not_
 from virt_api.admission.rules.base import PCI_ADDRESS, Check
 from virt_core.apis.bindings import BINDINGS, binding_of, removed
 from virt_core.apis.devices import DHCPOptions, Interface, Port
+from virt_core.apis.interfaces import MOST_ACPI_INDEX
 from virt_core.apis.networks import Network, decimal_octets
 
 MODELS = ("", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
@@ -160,6 +161,8 @@ def interface_options(check: Check) -> Iterator[Cause]:
             yield from _mac(f"{field}.macAddress", interface)
         if interface.pci_address and not PCI_ADDRESS.fullmatch(interface.pci_address):
             yield invalid(f"{field}.pciAddress", f"{interface.pci_address!r} is not a PCI address such as 0000:81:01.0")
+        if not 0 <= interface.acpi_index <= MOST_ACPI_INDEX:
+            yield invalid(f"{field}.acpiIndex", f"{interface.acpi_index} is not between 1 and {MOST_ACPI_INDEX}")
         if interface.dhcp_options is not None:
             yield from _dhcp(check, f"{field}.dhcpOptions", interface.dhcp_options)
 
