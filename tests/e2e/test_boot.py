@@ -225,3 +225,13 @@ def test_at_most_four_writes_until_running(space: Space) -> None:
     phases = [v["status"]["phase"] for v in versions]
     until_running = phases[: phases.index("Running") + 1]
     assert until_running == ["Pending", "Scheduling", "Scheduled", "Running"]
+
+
+def test_the_first_card_is_where_its_name_says_also_beside_an_empty_drive(space: Space) -> None:
+    """Bus 1, slot 0: a guest with systemd calls it enp1s0. A CD-ROM drive without a volume starts empty."""
+    manifest = kernel_boot("places")
+    manifest["spec"]["domain"]["devices"]["disks"] = [{"name": "cd", "cdrom": {"bus": "sata"}}]
+    space.apply(manifest)
+    with space.console("places") as console:
+        console.prompt()
+        assert "/0000:01:00.0/" in console.shell("readlink -f /sys/class/net/eth0/device")

@@ -24,6 +24,7 @@ from virt_launcher.converge.kinds import (
     on_root_complex,
 )
 from virt_launcher.converge.machine import machine_differences
+from virt_launcher.converge.places import free_ports, has_ports
 from virt_launcher.domain.codec import FLAG, Slot, slots_of
 from virt_launcher.domain.devices import Controller, Interface
 from virt_launcher.domain.disks import Disk
@@ -35,6 +36,7 @@ _DRIVE = frozenset({"cache", "io", "discard", "readonly"})
 #: Cards that sit in a PCI Express port; the older ones need a bridge that a running machine does not get.
 _PLUGGABLE_CARDS = ("virtio", "e1000e", "igb")
 _PLUGGABLE_BUSES = ("virtio", "scsi")
+_NO_PORT = "the machine has no free PCI port for it; after a restart it has one"
 #: Changes that wait for nobody come first; a device that goes may keep us waiting for the guest.
 _ORDER = (Act.UPDATE, Act.DETACH, Act.ATTACH)
 
@@ -81,13 +83,15 @@ def _attach(kind: Kind, key: str, device: Any, live: Domain) -> Iterator[Change]
 
 
 def _cannot_come(kind: Kind, device: Any, live: Domain) -> str:
-    if kind is DISK:
-        return _disk_cannot_come(device, live)
-    if kind is INTERFACE and not (device.model or "").startswith(_PLUGGABLE_CARDS):
+    if kind is DISK and (reason := _disk_cannot_come(device, live)):
+        return reason
+    if kind is INTERFACE and not _is_pluggable(device):
         return f"a card of model {device.model} cannot be plugged into a running machine"
-    if kind is CONTROLLER and device.type == "usb" and _is_worth(device):
+    if kind is CONTROLLER and not _is_worth(device):
+        return ""
+    if kind is CONTROLLER and device.type == "usb":
         return "the machine was started without USB"
-    return ""
+    return _NO_PORT if device.address is None and has_ports(live) else ""
 
 
 def _disk_cannot_come(disk: Disk, live: Domain) -> str:
@@ -97,7 +101,13 @@ def _disk_cannot_come(disk: Disk, live: Domain) -> str:
         return f"a disk on the bus {disk.bus} cannot be plugged into a running machine; virtio and scsi can"
     if (disk.iothread or 0) > (live.iothreads or 0):
         return "an IO thread of its own is made only when the machine starts"
+    if disk.bus == "scsi" and not any(c.type == "scsi" for c in live.devices.controllers) and not free_ports(live):
+        return _NO_PORT
     return ""
+
+
+def _is_pluggable(card: Interface) -> bool:
+    return (card.model or "").startswith(_PLUGGABLE_CARDS)
 
 
 def _is_worth(controller: Controller) -> bool:
@@ -109,7 +119,9 @@ def _detach(kind: Kind, key: str, device: Any) -> Change:
     if isinstance(device, Disk) and (device.device == "cdrom" or device.bus not in _PLUGGABLE_BUSES):
         return _restart(kind, key, device, f"a disk on the bus {device.bus} stays until the machine is restarted")
     if on_root_complex(device.address):
-        return _restart(kind, key, device, "it was there when the machine started and stays until it is restarted")
+        return _restart(kind, key, device, "it sits on the root complex and stays until the machine is restarted")
+    if isinstance(device, Interface) and not _is_pluggable(device):
+        return _restart(kind, key, device, f"a card of model {device.model} stays until the machine is restarted")
     return DeviceChange(Act.DETACH, kind.tag, name_of(device, key), device)
 
 

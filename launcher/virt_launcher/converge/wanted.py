@@ -17,6 +17,7 @@ from msgspec.structs import replace as changed
 from virt_core.apis.devices import Devices as DevicesSpec
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.converge.kinds import DISK, KINDS, OUR_ALIAS, devices_of
+from virt_launcher.converge.places import give_ports
 from virt_launcher.convert.context import Attachment, Context
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.disks import letters, prefix_of
@@ -104,9 +105,7 @@ def keep_identities(domain: Domain, live: Domain, spec: DevicesSpec) -> None:
             else:
                 new.append(device)
     placed = _placed_by_the_user(spec)
-    for device in new:
-        if getattr(device, "address", None) is not None and (getattr(device, "alias", None) or "") not in placed:
-            device.address = None  # libvirt finds a port that is free now.
+    give_ports([device for device in new if (getattr(device, "alias", None) or "") not in placed], live)
     disks = [device for device in new if isinstance(device, Disk)]
     _name_disks(disks, live)
     _give_threads(domain, disks, live, {f"{OUR_ALIAS}{disk.name}" for disk in spec.disks if disk.dedicated_io_thread})
@@ -138,9 +137,12 @@ def _name_disks(disks: list[Disk], live: Domain) -> None:
 
 
 def _give_threads(domain: Domain, disks: list[Disk], live: Domain, dedicated: set[str]) -> None:
-    """A new disk joins the thread that serves the fewest; one that wants its own is numbered after all there are."""
+    """A new disk joins the common thread that serves the fewest, if there is one. Own ones come after all there are."""
     count = live.iothreads or 0
-    users = Counter(disk.iothread for disk in devices_of(live, DISK).values() if disk.iothread)
+    there = devices_of(live, DISK)
+    users = Counter(disk.iothread for disk in there.values() if disk.iothread)
+    own = {disk.iothread for alias, disk in there.items() if alias in dedicated}
+    common = [number for number in range(1, count + 1) if number not in own]
     for disk in disks:
         if disk.iothread is None and not disk.iothreads:
             continue
@@ -148,9 +150,9 @@ def _give_threads(domain: Domain, disks: list[Disk], live: Domain, dedicated: se
             count += 1
             disk.iothread = count
         elif disk.iothreads:
-            disk.iothreads = [IOThreadRef(id=number) for number in range(1, (live.iothreads or 0) + 1)]
+            disk.iothreads = [IOThreadRef(id=number) for number in common]
         elif live.iothreads:
-            disk.iothread = min(range(1, live.iothreads + 1), key=lambda number: users[number])
+            disk.iothread = min(common, key=lambda number: users[number], default=None)
             users[disk.iothread] += 1
     if live.iothreads:
         domain.iothreads = count

@@ -91,4 +91,5 @@ def configure_vsock(context: Context, domain: Domain) -> None:
     if not context.vhost_vsock:
         path = "spec.domain.devices.autoattachVSOCK"
         raise InvalidVMIError(path, "the Pod has no /dev/vhost-vsock: the node's kernel lacks the module vhost_vsock")
-    domain.devices.vsock = Vsock(model=context.virtio_model, cid_auto=False, cid=cid)
+    # Never the older kind: vsock came after it.
+    domain.devices.vsock = Vsock(model="virtio-non-transitional", cid_auto=False, cid=cid)

@@ -16,6 +16,7 @@ from virt_launcher.errors import InvalidVMIError
 #: Prefix of the device name that the guest would choose, by bus.
 _PREFIXES = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
 _DEFAULT_BUS = "sata"
+_SATA_PORTS = 6
 
 
 def configure_disks(context: Context, domain: Domain) -> None:
@@ -28,6 +29,9 @@ def configure_disks(context: Context, domain: Domain) -> None:
         disk.target = prefix + letters(number)
         if disk.bus == "scsi":
             disk.address = Address(type="drive", controller=0, bus="0", target=0, unit=number)
+        elif disk.bus == "sata":
+            controller, unit = divmod(number, _SATA_PORTS)
+            disk.address = Address(type="drive", controller=controller, bus="0", target=0, unit=unit)
         domain.devices.disks.append(disk)
 
 
@@ -42,6 +46,7 @@ def _disk(context: Context, spec: DiskSpec, path: str) -> Disk:
     if spec.block_size is not None and spec.block_size.custom is not None:
         disk.logical_block_size = spec.block_size.custom.logical
         disk.physical_block_size = spec.block_size.custom.physical
+        disk.discard_granularity = spec.block_size.custom.discard_granularity
     if context.vmi.spec.domain.devices.block_multi_queue and disk.bus == "virtio":
         disk.queues = topology_of(context).vcpus
     return disk

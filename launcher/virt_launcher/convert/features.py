@@ -56,6 +56,10 @@ def _hyperv(spec: FeatureHyperv) -> HyperV:
     result.stimer = _switch(spec.synictimer)
     if result.stimer and spec.synictimer is not None:
         result.stimer_direct = _switch(spec.synictimer.direct)
+    if result.tlbflush and spec.tlbflush is not None:
+        # Off is their default, and an older libvirt does not know them.
+        result.tlbflush_direct = enabled(spec.tlbflush.direct) or None
+        result.tlbflush_extended = enabled(spec.tlbflush.extended) or None
     result.vendor_id = _switch(spec.vendorid)
     if result.vendor_id and spec.vendorid is not None:
         result.vendor_id_value = spec.vendorid.vendor_id
@@ -72,9 +76,11 @@ def configure_clock(context: Context, domain: Domain) -> None:
     if spec is None:
         return
     clock = Clock(offset="utc")
-    if spec.utc is not None:
-        offset = spec.utc.offset_seconds
-        clock.adjustment = "reset" if offset is None else str(offset)
+    if spec.utc is not None and spec.utc.offset_seconds is not None:
+        # As libvirt reads `utc` with a number: the guest may move its clock on from there.
+        clock.offset, clock.adjustment, clock.basis = "variable", str(spec.utc.offset_seconds), "utc"
+    elif spec.utc is not None:
+        clock.adjustment = "reset"
     elif spec.timezone:
         clock.offset, clock.timezone = "timezone", spec.timezone
     clock.timers = _timers(spec)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from virt_core.apis.bindings import WIRED, binding_of
 from virt_core.apis.devices import Interface as InterfaceSpec
+from virt_core.apis.interfaces import MOST_ACPI_INDEX
 from virt_launcher.convert.context import Attachment, Context
 from virt_launcher.convert.pci import parse_address
 from virt_launcher.domain.devices import Interface
@@ -37,6 +38,8 @@ def _interface(context: Context, spec: InterfaceSpec, attachment: Attachment, pa
     interface.boot_order = spec.boot_order
     # The boot ROM is megabytes that only a network boot needs.
     interface.rom_enabled = None if spec.boot_order else False
+    if not 0 <= spec.acpi_index <= MOST_ACPI_INDEX:
+        raise InvalidVMIError(f"{path}.acpiIndex", f"{spec.acpi_index} is not between 1 and {MOST_ACPI_INDEX}")
     interface.acpi_index = spec.acpi_index or None
     if spec.pci_address:
         interface.address = parse_address(spec.pci_address, f"{path}.pciAddress")

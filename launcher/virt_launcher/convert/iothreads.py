@@ -38,6 +38,8 @@ def _pool_size(context: Context, policy: str | None, shared: int, dedicated: int
         if not count or count < 1:
             raise InvalidVMIError("spec.domain.ioThreads.supplementalPoolThreadCount", "must be at least 1")
         return count
+    if dedicated and not shared:
+        return 0  # Each disk has a thread of its own.
     if policy == "auto":
         # Never more threads than twice the CPUs, and at least one for the disks without their own.
         return max(min(2 * topology_of(context).vcpus - dedicated, shared), 1)

@@ -5,14 +5,6 @@ from __future__ import annotations
 #: path below the spec, what is said of it
 NOT_BUILT: tuple[tuple[str, str], ...] = (
     (
-        "domain.features.hyperv.tlbflush.direct",
-        "a direct or extended Hyper-V TLB flush is not built yet; use tlbflush without them",
-    ),
-    (
-        "domain.features.hyperv.tlbflush.extended",
-        "a direct or extended Hyper-V TLB flush is not built yet; use tlbflush without them",
-    ),
-    (
         "domain.cpu.dedicatedCpuPlacement",
         "the pinning of vCPUs to CPUs of the node is not built yet; without it the guest shares the node's CPUs",
     ),
@@ -71,10 +63,6 @@ NOT_BUILT: tuple[tuple[str, str], ...] = (
     (
         "domain.devices.disks[].blockSize.matchVolume",
         "a block size taken from the volume is not built yet; use blockSize.custom",
-    ),
-    (
-        "domain.devices.disks[].blockSize.custom.discardGranularity",
-        "a discard granularity is not built yet",
     ),
     (
         "domain.devices.disks[].lun.reservation",

@@ -1,7 +1,8 @@
-"""Where the PCI devices sit: directly on the root complex, one slot each.
+"""Where the PCI devices sit (decisions/0009): behind the ports of the root complex, or directly on it.
 
-By itself libvirt gives every virtio device a root port of its own. A guest then has to walk twice as many devices,
-which delays its boot under emulation (figures in controllers.py). What is plugged in later goes to the spare ports.
+What is of conventional PCI sits on the root complex in any case: libvirt would build it a bridge, and that bridge would
+take the port of the first network card. Transitional virtio devices are of that kind: they need IO ports, of which the
+machine has too few for a port's window each.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from virt_core.apis import names
 from virt_launcher.convert.context import Context
-from virt_launcher.domain.devices import Address
+from virt_launcher.convert.ports import bus_of, configure_ports, pci_express
+from virt_launcher.domain.devices import Address, Controller
 from virt_launcher.domain.domain import Domain
+from virt_launcher.domain.machine import Amount
 from virt_launcher.errors import InvalidVMIError
 
 _ADDRESS = re.compile(r"([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
-#: Slots of q35's root complex that are free for us: 0 is the host bridge, 1 the screen, 2 the spare ports, and those
-#: from 0x1a on belong to the chip set.
-_SLOTS = range(0x03, 0x1A)
-#: PCI devices of models that only conventional PCI knows are fine here too; libvirt would build them a bridge.
-_ROOT = "0x00"
+#: Slots of q35's root complex that are free: 0 is the host bridge, 1 the screen, 0x1b sound, 0x1f the chip set.
+_SLOTS = (*range(0x02, 0x1B), *range(0x1C, 0x1F))
+#: Where they begin beside the ports, of which eight sit in one slot.
+_BESIDE_PORTS = 0x06
+_TRANSITIONAL = "virtio-transitional"
 
 
 def parse_address(text: str, path: str) -> Address:
@@ -32,27 +36,32 @@ def parse_address(text: str, path: str) -> Address:
 
 
 def configure_pci(context: Context, domain: Domain) -> None:
-    """Last of all. Devices beyond the free slots are left to libvirt, which adds ports for them."""
+    """Last of all. Devices beyond the free slots are left to libvirt."""
     if not (domain.os.machine or "").startswith(("q35", "pc-q35")):
         return
-    del context
-    devices = _devices(domain)
-    taken = {d.address.slot for d in devices if d.address is not None and d.address.bus in ("0x00", "0x0")}
-    free = (f"0x{slot:02x}" for slot in _SLOTS if f"0x{slot:02x}" not in taken)
+    annotations = context.vmi.metadata.annotations
+    if annotations.get(names.ANNOTATION_NO_PCI_HOLE64, "").lower() == "true":
+        hole = Amount(unit="KiB", value=0)
+        domain.devices.controllers.append(Controller(type="pci", index=0, model="pcie-root", hole64=hole))
+    if annotations.get(names.ANNOTATION_PCI_ON_ROOT_COMPLEX) == "true":
+        _put_on_root(domain, [*pci_express(domain), *_conventional(domain)], first=0)
+        return
+    transitional = [device for device in pci_express(domain) if device.model == _TRANSITIONAL]
+    _put_on_root(domain, [*transitional, *_conventional(domain)], first=_BESIDE_PORTS)
+    configure_ports(context, domain)
+
+
+def _conventional(domain: Domain) -> list[Any]:
+    """Devices of models that only conventional PCI knows; ich9 sound and the first SATA controller are built in."""
+    devices = domain.devices
+    sata = [c for c in devices.controllers if c.type == "sata" and c.index]
+    return [*(s for s in devices.sounds if s.model != "ich9"), *sata, *devices.watchdogs]
+
+
+def _put_on_root(domain: Domain, devices: list[Any], first: int) -> None:
+    placed = [device.address for device in pci_express(domain) if device.address is not None]
+    taken = {int(address.slot or "0", 16) for address in placed if bus_of(address) == 0}
+    free = (slot for slot in _SLOTS if slot >= first and slot not in taken)
     for device in devices:
         if device.address is None and (slot := next(free, None)) is not None:
-            device.address = Address(type="pci", domain="0x0000", bus=_ROOT, slot=slot, function="0x0")
-
-
-def _devices(domain: Domain) -> list[Any]:
-    """Everything that takes a PCI slot. The screen and ich9 sound have theirs by convention."""
-    devices = domain.devices
-    found: list[Any] = [*devices.interfaces]
-    found += [c for c in devices.controllers if c.type in ("scsi", "virtio-serial") or c.model == "qemu-xhci"]
-    found += [disk for disk in devices.disks if disk.bus == "virtio"]
-    found += [i for i in devices.inputs if i.bus == "virtio"]
-    found += [s for s in devices.sounds if s.model != "ich9"]
-    found += [*devices.watchdogs, *devices.rngs]
-    if devices.memballoon is not None and devices.memballoon.model != "none":
-        found.append(devices.memballoon)
-    return found if devices.vsock is None else [*found, devices.vsock]
+            device.address = Address(type="pci", domain="0x0000", bus="0x00", slot=f"0x{slot:02x}", function="0x0")

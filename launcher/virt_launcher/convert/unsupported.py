@@ -12,8 +12,13 @@ from virt_launcher.convert.not_built import NOT_BUILT
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
 
-#: libvirt that knows the PCI panic device.
-_PVPANIC_SINCE = 9_001_000
+#: What only a newer libvirt can do: since when, its path below the spec, what to do without it.
+_NEEDS_LIBVIRT = (
+    (9_001_000, "domain.devices.panicDevices[].model=pvpanic", "use isa"),
+    (9_007_000, "domain.devices.disks[].blockSize.custom.discardGranularity", "leave it out"),
+    (11_000_000, "domain.features.hyperv.tlbflush.direct", "use tlbflush alone"),
+    (11_000_000, "domain.features.hyperv.tlbflush.extended", "use tlbflush alone"),
+)
 
 _NOT_BUILT = Paths(NOT_BUILT)
 
@@ -25,11 +30,13 @@ def refuse_unsupported(context: Context, domain: Domain) -> None:
         raise InvalidVMIError("spec.architecture", f"{vmi.spec.architecture!r} cannot run on this node; use amd64")
     for path, sentence in _NOT_BUILT.asked(to_plain(vmi.spec), "spec"):
         raise InvalidVMIError(path, sentence)
-    _refuse_panic_models(context)
+    _refuse_what_is_newer(context)
 
 
-def _refuse_panic_models(context: Context) -> None:
-    for index, device in enumerate(context.vmi.spec.domain.devices.panic_devices):
-        if device.model == "pvpanic" and context.libvirt_version < _PVPANIC_SINCE:
-            path = f"spec.domain.devices.panicDevices[{index}].model"
-            raise InvalidVMIError(path, "pvpanic needs libvirt 9.1 or newer on the node; use isa")
+def _refuse_what_is_newer(context: Context) -> None:
+    newer = tuple((path, (since, else_)) for since, path, else_ in _NEEDS_LIBVIRT if context.libvirt_version < since)
+    if not newer:
+        return
+    for path, (since, else_) in Paths(newer).asked(to_plain(context.vmi.spec), "spec"):
+        version = f"{since // 1_000_000}.{since // 1_000 % 1_000}"
+        raise InvalidVMIError(path, f"this needs libvirt {version} or newer on the node; {else_}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from virt_launcher.domain.codec import ON_OFF, at
+from virt_launcher.domain.machine import Amount
 
 
 @dataclass(kw_only=True, slots=True)
@@ -28,6 +29,7 @@ class Controller:
     type: str | None = at("@type")
     index: int | None = at("@index")
     model: str | None = at("@model")
+    hole64: Amount | None = at("pcihole64")
     address: Address | None = at("address")
 
 

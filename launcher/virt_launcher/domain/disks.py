@@ -44,6 +44,7 @@ class Disk:
     tray: str | None = at("target/@tray")
     logical_block_size: int | None = at("blockio/@logical_block_size")
     physical_block_size: int | None = at("blockio/@physical_block_size")
+    discard_granularity: int | None = at("blockio/@discard_granularity")
     readonly: bool = flag("readonly")
     shareable: bool = flag("shareable")
     serial: str | None = at("serial")

@@ -95,6 +95,8 @@ class HyperV:
     frequencies: bool | None = at("frequencies/@state", words=ON_OFF)
     reenlightenment: bool | None = at("reenlightenment/@state", words=ON_OFF)
     tlbflush: bool | None = at("tlbflush/@state", words=ON_OFF)
+    tlbflush_direct: bool | None = at("tlbflush/direct/@state", words=ON_OFF)
+    tlbflush_extended: bool | None = at("tlbflush/extended/@state", words=ON_OFF)
     ipi: bool | None = at("ipi/@state", words=ON_OFF)
     evmcs: bool | None = at("evmcs/@state", words=ON_OFF)
 
@@ -141,6 +143,7 @@ class Timer:
 class Clock:
     offset: str | None = at("@offset")
     adjustment: str | None = at("@adjustment")
+    basis: str | None = at("@basis")
     timezone: str | None = at("@timezone")
     timers: list[Timer] = many("timer")
 

@@ -96,6 +96,16 @@ def test_a_medium_is_taken_out_and_put_back(running: Sandbox, capability_cache: 
         assert logged(running) == number
 
 
+def test_a_drive_that_starts_empty_takes_a_medium(box: Sandbox, capability_cache: Cache) -> None:
+    box.serve_notify()
+    box.start(tap=TAP)
+    box.wait_ready()
+    answer = sync(box, capability_cache, body("root", drive=False), "empty")
+    assert dict(answer.domain.disk_targets) == {"root": "vda", "cd": "sda"}
+    assert list(sync(box, capability_cache, body("root"), "medium").synced.needs_restart) == []
+    assert logged(box) == 1
+
+
 def test_a_link_goes_down_and_up(running: Sandbox, capability_cache: Cache) -> None:
     for state in ("down", "up"):
         answer = sync(running, capability_cache, body("root", "s1", link=state), state)
@@ -113,8 +123,20 @@ def test_a_guest_that_does_not_let_go_is_named_and_runs_on(running: Sandbox, cap
     assert (answer.synced.digest, answer.domain.state) == ("", pb.DOMAIN_STATE_RUNNING)
 
 
+def test_a_machine_whose_ports_are_full_says_so(running: Sandbox, capability_cache: Cache) -> None:
+    """Free are one port behind the devices and three that are kept for network cards."""
+    names = [f"d{number}" for number in range(5)]
+    answer = sync(running, capability_cache, body("root", "s1", *names), "many")
+    assert {"d0", "d1", "d2", "d3"} <= {*answer.domain.disk_targets}
+    [need] = answer.synced.needs_restart
+    assert need.reason == 'disk "d4": the machine has no free PCI port for it; after a restart it has one'
+
+
 def test_what_waits_for_a_restart_is_said(running: Sandbox, capability_cache: Cache) -> None:
-    answer = sync(running, capability_cache, body("s1", cpu={"cores": 2, "sockets": 2, "maxSockets": 2}), "other")
+    wanted = body("root", "s1", cpu={"cores": 2, "sockets": 2, "maxSockets": 2})
+    wanted["spec"]["domain"]["devices"]["disks"].append({"name": "late", "disk": {"bus": "sata"}})
+    wanted["spec"]["volumes"].append({"name": "late", "emptyDisk": {"capacity": "1Mi"}})
+    answer = sync(running, capability_cache, wanted, "other")
     fields = [need.field for need in answer.synced.needs_restart]
     assert fields == ["spec.domain.cpu.sockets", "spec.domain.devices.disks"]
     assert all(need.reason for need in answer.synced.needs_restart)

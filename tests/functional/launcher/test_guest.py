@@ -114,6 +114,57 @@ def test_a_guest_gets_a_disk_and_lets_it_go(
     eventually(lambda: disks(box) == ["vda", "vdb"])
 
 
+#: Tells where its network cards sit, and which virtio disks it has, whenever that changes.
+PLACES = """#!/bin/sh
+while :; do
+  new="cards: $(for n in /sys/class/net/eth*; do readlink -f $n/device; done | grep -o '[0-9a-f:.]*/virtio')"
+  new="$(echo $new) disks: $(echo /sys/block/vd*)"
+  [ "$new" = "$old" ] || echo "$new." > /dev/console
+  old=$new
+  usleep 200000
+done &
+"""
+
+
+def cards(box: Sandbox) -> list[str] | None:
+    """The PCI addresses of its network cards, as the guest told last."""
+    told = [
+        line.partition("cards:")[2].partition("disks:")[0] for line in console(box).splitlines() if "cards:" in line
+    ]
+    return [path.removesuffix("/virtio") for path in told[-1].split()] if told else None
+
+
+def test_what_a_guest_started_with_sits_behind_ports_and_can_go(
+    box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path
+) -> None:
+    """The first card is what systemd calls enp1s0: bus 1, slot 0."""
+    shutil.copytree(guest_files, box.root / "images/disk_0")
+    box.serve_notify()
+    box.start(tap="tap0")
+    box.wait_ready()
+    body = guest_vmi()
+    body["spec"]["volumes"][1]["cloudInitNoCloud"]["userData"] = PLACES
+    devices = body["spec"]["domain"]["devices"]
+    devices["disks"].append({"name": "data", "disk": {"bus": "virtio"}})
+    body["spec"]["volumes"].append({"name": "data", "emptyDisk": {"capacity": "10Mi"}})
+    nic = pb.InterfaceAttachment(name="default", tap="tap0", mac=MAC, mtu=1450)
+
+    def sync() -> pb.SyncVMIResponse:
+        return box.stub.SyncVMI(request(body, capability_cache, interfaces=[nic]), timeout=30)
+
+    sync()
+    eventually(lambda: (cards(box), disks(box)) == (["0000:01:00.0"], ["vda", "vdb", "vdc"]))
+    del devices["disks"][-1], body["spec"]["volumes"][-1]
+    assert dict(sync().domain.disk_targets) == {"root": "vda", "ci": "vdb", "scratch": "sda"}
+    eventually(lambda: disks(box) == ["vda", "vdb"])
+    card = devices.pop("interfaces")
+    assert not [i for i in sync().domain.interfaces if i.from_domain]
+    eventually(lambda: cards(box) == [])
+    devices["interfaces"] = card
+    sync()
+    eventually(lambda: cards(box) == ["0000:01:00.0"])
+
+
 def test_a_guest_by_its_kernel(box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path) -> None:
     shutil.copytree(guest_files, box.root / "kernel", dirs_exist_ok=True)
     box.start()

@@ -16,6 +16,8 @@ UID = "7043063b-e1c9-464f-9ce7-9189037edf72"
 FIRMWARE_UUID = "6e311d7c-7bc3-4420-8f30-ea6a144a4f7b"
 MACHINE_DIR = f"/var/run/kubevirt-private/{UID}"
 
+ON_ROOT = {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}
+
 
 @dataclass(frozen=True)
 class Case:
@@ -109,6 +111,8 @@ HYPERV = {
     "evmcs": {"enabled": False},
 }
 
+BLOCKS = {"logical": 4096, "physical": 4096, "discardGranularity": 65536}
+
 CASES: dict[str, Case] = {
     "minimal": Case(),
     "base": Case(
@@ -143,6 +147,15 @@ CASES: dict[str, Case] = {
                 "hyperv": HYPERV,
             }
         }
+    ),
+    "newer-libvirt": Case(
+        domain={
+            "features": {"hyperv": {"vpindex": {}, "tlbflush": {"direct": {}, "extended": {}}}},
+            "devices": {"disks": [disk("a", blockSize={"custom": BLOCKS})], "panicDevices": [{"model": "pvpanic"}]},
+        },
+        spec={"volumes": empty("a")},
+        context={"kvm": True, "libvirt_version": 11_003_000},
+        valid_here=False,
     ),
     "hyperv-passthrough": Case(domain={"features": {"hypervPassthrough": {}}}, context={"kvm": True}),
     "clock-utc": Case(domain={"clock": {"utc": {"offsetSeconds": 3600}, "timer": TIMERS}}),
@@ -205,6 +218,10 @@ CASES: dict[str, Case] = {
             },
         },
         spec={"volumes": empty("a", "b", "c")},
+    ),
+    "io-own": Case(
+        domain={"ioThreadsPolicy": "shared", "devices": {"disks": [disk("a", dedicatedIOThread=True)]}},
+        spec={"volumes": empty("a")},
     ),
     "io-auto": Case(
         domain={"ioThreadsPolicy": "auto", "devices": {"disks": [disk("a"), disk("b"), disk("c")]}},
@@ -298,6 +315,29 @@ CASES: dict[str, Case] = {
         domain={"devices": {"autoattachVSOCK": True}},
         context={"vhost_vsock": True},
         status={"VSOCKCID": 4242},
+    ),
+    "pci-on-root-complex": Case(
+        domain={"devices": {"disks": [disk("root")], "interfaces": [NIC], "watchdog": {"name": "dog", "i6300esb": {}}}},
+        spec={"volumes": [ROOT]},
+        annotations=ON_ROOT | {"kubevirt.io/disablePCIHole64": "true"},
+    ),
+    "pci-large-guest": Case(
+        domain={"memory": {"guest": "4Gi"}, "devices": {"disks": [disk("root")], "interfaces": [NIC]}},
+        spec={"volumes": [ROOT]},
+        annotations={"kubevirt.io/pci-interface-slot-count": "6"},
+    ),
+    "pci-without-hotplug": Case(
+        domain={"devices": {"disks": [disk("root")], "interfaces": [NIC], "disableHotplug": True}},
+        spec={"volumes": [ROOT]},
+    ),
+    "pci-by-hand": Case(
+        domain={
+            "devices": {
+                "disks": [disk("root"), {"name": "a", "disk": {"bus": "virtio", "pciAddress": "0000:00:03.0"}}],
+                "interfaces": [NIC | {"pciAddress": "0000:02:00.0"}, NIC | {"name": "second"}],
+            }
+        },
+        spec={"volumes": [ROOT, *empty("a")]},
     ),
     "sound-ich9": Case(domain={"devices": {"sound": {"name": "noise"}}}),
     "bare": Case(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from tests.unit.launcher.cases import Case, context_of
@@ -40,24 +39,22 @@ def wanted(case: Case, live: Domain) -> Domain:
 
 
 def changed(live: Domain, changes: Iterable[Change]) -> Domain:
-    """What libvirt makes of the changes: a device that comes without an address is put on a free port."""
+    """What libvirt makes of the changes: a device that comes is put where it says."""
     result = copy.deepcopy(live)
-    ports = (f"0x{number:02x}" for number in itertools.count(0x10))
     for change in changes:
         if isinstance(change, DeviceChange):
-            _change(getattr(result.devices, f"{change.tag}s"), change, ports)
+            _change(getattr(result.devices, f"{change.tag}s"), change)
     return result
 
 
-def _change(listed: list[Any], change: DeviceChange, ports: Iterator[str]) -> None:
+def _change(listed: list[Any], change: DeviceChange) -> None:
     alias = getattr(change.device, "alias", None)
     known = [device for device in listed if alias is not None and device.alias == alias]
     if change.act is Act.ATTACH:
         assert not known
-        device = copy.deepcopy(change.device)
-        where = Address(type="pci", domain="0x0000", bus=next(ports), slot="0x00", function="0x0")
-        device.address = device.address or where
-        listed.append(device)
+        assert change.device.address is not None
+        assert change.device.address not in [device.address for device in listed]
+        listed.append(copy.deepcopy(change.device))
         return
     assert len(known) == 1, change
     index = listed.index(known[0])

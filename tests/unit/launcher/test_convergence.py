@@ -15,6 +15,8 @@ from virt_launcher.domain.domain import Domain
 
 SETTINGS = settings(max_examples=60, deadline=None)
 NAMES = "abcdef"
+#: Enough for all that may come.
+PORTS = {"kubevirt.io/pci-interface-slot-count": "20"}
 #: What the machine is started with stays in all that is wanted of it; the rest comes and goes.
 FIRST = {"root": {"name": "root", "disk": {"bus": "virtio"}}, "cd": {"name": "cd", "cdrom": {"bus": "sata"}}}
 
@@ -37,7 +39,8 @@ def machines(draw: st.DrawFn) -> Case:
 
 
 def case(disks: list[Any], nics: list[Any], volumes: list[Any]) -> Case:
-    return Case(domain={"devices": {"disks": disks, "interfaces": nics}}, spec={"volumes": volumes})
+    devices = {"disks": disks, "interfaces": nics}
+    return Case(domain={"devices": devices}, spec={"volumes": volumes}, annotations=PORTS)
 
 
 def running() -> Domain:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launcher.cases import ROOT, Case, context_of, disk, empty
+from tests.unit.launcher.cases import ON_ROOT, ROOT, Case, context_of, disk, empty
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.cpu import topology_of
 from virt_launcher.convert.disks import letters
+from virt_launcher.convert.ports import bus_of
 from virt_launcher.disks.sources import DiskSource
 from virt_launcher.errors import InvalidVMIError, WrongStateError
 
@@ -22,6 +23,10 @@ def one_disk(**spec: Any) -> Case:
 
 
 REFUSED: dict[str, tuple[Case, str]] = {
+    "acpi-index": (
+        Case(domain={"devices": {"interfaces": [{"name": "n", "bridge": {}, "acpiIndex": -1}]}}),
+        f"{V}.interfaces[0].acpiIndex",
+    ),
     "architecture": (Case(spec={"architecture": "arm64"}), "spec.architecture"),
     "negative-memory": (Case(domain={"memory": {"guest": "-1Mi"}}), f"{D}.memory.guest"),
     "no-memory": (Case(domain={"memory": None}), f"{D}.memory.guest"),
@@ -152,12 +157,46 @@ def test_letters() -> None:
 
 
 def test_devices_beyond_the_root_complex_are_left_to_libvirt() -> None:
-    names = [f"d{n}" for n in range(30)]
-    domain = convert(
-        context_of(Case(domain={"devices": {"disks": [disk(n) for n in names]}}, spec={"volumes": empty(*names)}))
-    )
-    slots = [d.address.slot for d in domain.devices.disks if d.address is not None]
-    assert len(slots) == len(set(slots)) < 30
+    names = [f"d{n}" for n in range(40)]
+    devices = {"disks": [disk(n) for n in names]}
+    case = Case(domain={"devices": devices}, spec={"volumes": empty(*names)}, annotations=ON_ROOT)
+    slots = [d.address.slot for d in convert(context_of(case)).devices.disks if d.address is not None]
+    assert len(slots) == len(set(slots)) < 40
+
+
+def ports(case: Case) -> tuple[list[int], int]:
+    """The buses of the virtio disks, and how many ports there are."""
+    devices = convert(context_of(case)).devices
+    count = sum(1 for controller in devices.controllers if controller.model == "pcie-root-port")
+    return [bus_of(disk.address) for disk in devices.disks if disk.address is not None], count
+
+
+@pytest.mark.parametrize(
+    ("disks", "memory", "count"),
+    [
+        (0, "64Mi", 8),
+        (1, "2Gi", 8),
+        (1, "2049Mi", 16),
+        (5, "64Mi", 11),
+        (7, "4Gi", 16),
+        (26, "4Gi", 31),
+        (40, "4Gi", 43),
+    ],
+)
+def test_free_ports(disks: int, memory: str, count: int) -> None:
+    """Beside the disks: the port kept for SCSI, the serial devices, the balloon."""
+    names = [f"d{n}" for n in range(disks)]
+    domain = {"memory": {"guest": memory}, "devices": {"disks": [disk(n) for n in names]}}
+    buses, found = ports(Case(domain=domain, spec={"volumes": empty(*names)}))
+    assert (buses, found) == ([*range(3, disks + 3)], count)
+
+
+@pytest.mark.parametrize("text", ["many", "-1", "32", "1e1", "٣", ""])
+def test_a_number_of_ports_that_is_none(text: str) -> None:
+    case = Case(annotations={"kubevirt.io/pci-interface-slot-count": text})
+    with pytest.raises(InvalidVMIError, match="pci-interface-slot-count") as failure:
+        convert(context_of(case))
+    assert failure.value.field == "metadata.annotations[kubevirt.io/pci-interface-slot-count]"
 
 
 def test_a_slot_that_the_user_took_is_not_given_away() -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from tests.unit.launcher.cases import CASES, ROOT, Case, disk, empty
+from tests.unit.launcher.cases import CASES, ON_ROOT, ROOT, Case, context_of, disk, empty
 from tests.unit.launcher.machines import changed, named, started, wanted
 from virt_launcher.converge.changes import Act, Change, DeviceChange, NeedsRestart
 from virt_launcher.converge.difference import difference
 from virt_launcher.convert import firmware
+from virt_launcher.convert.converter import convert
 from virt_launcher.domain.devices import Address
 from virt_launcher.domain.domain import Domain, from_xml
 
@@ -80,10 +82,42 @@ def test_a_disk_in_the_middle_renames_nobody() -> None:
     assert told(difference(want, live)) == ['disk "new" attached', 'disk "other" attached']
 
 
-def test_a_new_disk_is_left_to_the_ports_that_are_free() -> None:
-    [change] = between(machine([disk("root")]), machine([disk("root"), disk("new")]))
-    assert isinstance(change, DeviceChange)
-    assert change.device.address is None
+def buses(changes: tuple[Change, ...]) -> dict[str, str]:
+    """Where new devices are put."""
+    return {c.name: c.device.address.bus for c in changes if isinstance(c, DeviceChange) and c.act is Act.ATTACH}
+
+
+def test_new_devices_take_the_ports_that_they_have_after_a_restart_or_leave_those_of_cards_alone() -> None:
+    before = machine([disk("root")], [nic("a")])
+    after = machine([disk("new"), disk("root"), disk("s", "scsi")], [nic("a"), nic("b")])
+    placed = buses(between(before, after))
+    assert placed == {"scsi-0": "0x05", "new": "0x09", "s": "0", "b": "0x02"}
+    again = convert(context_of(after))
+    assert [card.address.bus for card in again.devices.interfaces if card.address] == ["0x01", "0x02"]
+
+
+def test_a_machine_takes_devices_until_its_ports_are_full() -> None:
+    names = [f"d{number}" for number in range(9)]
+    changes = between(machine([]), machine([disk(name) for name in names]))
+    assert sorted(buses(changes).values()) == [f"0x{bus:02x}" for bus in (1, 4, 5, 6, 7, 8)]
+    restarts = [change.reason for change in changes if isinstance(change, NeedsRestart)]
+    assert len(restarts) == 3
+    assert all("no free PCI port" in reason for reason in restarts)
+
+
+def test_on_the_root_complex_nothing_comes_and_nothing_goes() -> None:
+    before = replace(machine([disk("root")]), annotations=ON_ROOT)
+    after = replace(machine([disk("new"), disk("s", "scsi")]), annotations=ON_ROOT)
+    changes = between(before, after)
+    assert all(isinstance(change, NeedsRestart) for change in changes)
+    assert sorted(change.reason.split(":")[0] for change in changes if isinstance(change, NeedsRestart)) == [
+        'controller "scsi-0"', 'disk "new"', 'disk "root"', 'disk "s"',
+    ]  # fmt: skip
+
+
+def test_what_was_there_at_the_start_goes_from_its_port() -> None:
+    changes = between(machine([disk("root"), disk("d")], [nic("a"), nic("b")]), machine([disk("root")], [nic("b")]))
+    assert told(changes) == ['disk "d" detached', 'interface "a" detached']
 
 
 def test_the_name_of_a_disk_that_goes_is_not_given_away_yet() -> None:
@@ -121,14 +155,13 @@ def changed_to_agree(before: Case, after: Case) -> bool:
 @pytest.mark.parametrize(
     ("before", "after", "field", "words"),
     [
-        (machine([disk("root")]), machine([]), "disks", "stays until it is restarted"),
         (machine([disk("s", "sata")]), machine([]), "disks", "bus sata"),
         (machine([]), machine([disk("s", "sata")]), "disks", "virtio and scsi can"),
         (machine([]), machine([{"name": "cd", "cdrom": {}, "empty": True}]), "disks", "CD-ROM drive"),
         (machine([disk("d")]), machine([disk("d", serial="7")]), "disks", "serial cannot change"),
         (machine([disk("d")]), machine([disk("d"), disk("e", dedicatedIOThread=True)]), "disks", "thread of its own"),
         (machine([], [nic("a")]), machine([], [nic("a", model="e1000")]), "interfaces", "model"),
-        (machine([], [nic("a")]), machine([], []), "interfaces", "stays until it is restarted"),
+        (machine([], [nic("a", model="e1000")]), machine([], []), "interfaces", "e1000 stays until"),
         (machine([]), machine([], [nic("a", model="e1000")]), "interfaces", "e1000 cannot be plugged"),
     ],
 )
@@ -168,6 +201,16 @@ def test_links_first_then_what_goes_then_what_comes() -> None:
     plugged = changed(live, difference(wanted(machine([disk("root"), disk("old")], [nic("a")]), live), live))
     changes = difference(wanted(machine([disk("root"), disk("new")], [nic("a", state="down")]), plugged), plugged)
     assert [c.act for c in changes if isinstance(c, DeviceChange)] == [Act.UPDATE, Act.DETACH, Act.ATTACH]
+
+
+def test_a_new_disk_joins_no_thread_that_is_another_disks_own() -> None:
+    before = machine([disk("a", dedicatedIOThread=True)], ioThreadsPolicy="shared")
+    live = started(before)
+    assert (live.iothreads, live.devices.disks[0].iothread) == (1, 1)
+    after = machine([disk("a", dedicatedIOThread=True), disk("b")], ioThreadsPolicy="shared")
+    [change] = difference(wanted(after, live), live)
+    assert isinstance(change, DeviceChange)
+    assert (change.act, change.device.iothread) == (Act.ATTACH, None)
 
 
 def test_threads_stay_and_new_disks_join_the_idlest() -> None:

@@ -28,7 +28,7 @@ PROCESSOR: tuple[Feature, ...] = (
          " domain.features.smm domain.features.kvm domain.features.pvspinlock"),
     _cpu(WORKS, "Hyper-V enlightenments", fields="domain.features.hyperv domain.features.hypervPassthrough"),
     _cpu(NOT_YET, "the choice of a node by its Hyper-V features", gates="HypervStrictCheck"),
-    _cpu(NOT_YET, "a direct or extended Hyper-V TLB flush", "use tlbflush without them",
+    _cpu(WORKS, "a direct or extended Hyper-V TLB flush", "needs libvirt 11.0 on the node",
          fields="domain.features.hyperv.tlbflush.direct domain.features.hyperv.tlbflush.extended"),
     _cpu(NOT_YET, "the pinning of vCPUs to CPUs of the node", "without it the guest shares the node's CPUs",
          fields="domain.cpu.dedicatedCpuPlacement domain.cpu.isolateEmulatorThread", gates="CPUManager AlignCPUs"),
@@ -82,11 +82,11 @@ DEVICES: tuple[Feature, ...] = (
             fields="domain.devices.downwardMetrics volumes[].downwardMetrics"),
     _device(NOT_YET, "the tag of a device", "the guest would not be told of it", in_launcher=False,
             fields="domain.devices.disks[].tag domain.devices.interfaces[].tag"),
-    _device(NOT_YET, "the placement of PCI devices by annotation",
-            annotations="kubevirt.io/placePCIDevicesOnRootComplex=true kubevirt.io/disablePCIHole64=true"
-                        " kubevirt.io/pci-interface-slot-count"),
-    _device(NOT_YET, "free page reporting by annotation", "the cluster's configuration can switch it off for all",
-            annotations="kubevirt.io/free-page-reporting-disabled=true"),
+    _device(WORKS, "the placement of PCI devices by annotation",
+            annotations=f"{names.ANNOTATION_PCI_ON_ROOT_COMPLEX}=true {names.ANNOTATION_NO_PCI_HOLE64}=true"
+                        f" {names.ANNOTATION_PCI_INTERFACE_SLOTS}"),
+    _device(WORKS, "free page reporting by annotation", "the cluster's configuration can switch it off for all",
+            annotations=f"{names.ANNOTATION_FREE_PAGE_REPORTING_DISABLED}=true"),
 )  # fmt: skip
 
 HOST: tuple[Feature, ...] = (
