@@ -28,15 +28,14 @@ def refuse_unsupported(context: Context, domain: Domain) -> None:
     vmi = context.vmi
     if vmi.spec.architecture not in ARCHITECTURES:
         raise InvalidVMIError("spec.architecture", f"{vmi.spec.architecture!r} cannot run on this node; use amd64")
-    for path, sentence in _NOT_BUILT.asked(to_plain(vmi.spec), "spec"):
+    spec = to_plain(vmi.spec)
+    for path, sentence in _NOT_BUILT.asked(spec, "spec"):
         raise InvalidVMIError(path, sentence)
-    _refuse_what_is_newer(context)
+    _refuse_what_is_newer(context.libvirt_version, spec)
 
 
-def _refuse_what_is_newer(context: Context) -> None:
-    newer = tuple((path, (since, else_)) for since, path, else_ in _NEEDS_LIBVIRT if context.libvirt_version < since)
-    if not newer:
-        return
-    for path, (since, else_) in Paths(newer).asked(to_plain(context.vmi.spec), "spec"):
+def _refuse_what_is_newer(libvirt_version: int, spec: object) -> None:
+    newer = tuple((path, (since, else_)) for since, path, else_ in _NEEDS_LIBVIRT if libvirt_version < since)
+    for path, (since, else_) in Paths(newer).asked(spec, "spec"):
         version = f"{since // 1_000_000}.{since // 1_000 % 1_000}"
         raise InvalidVMIError(path, f"this needs libvirt {version} or newer on the node; {else_}")

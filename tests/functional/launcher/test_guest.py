@@ -165,6 +165,21 @@ def test_what_a_guest_started_with_sits_behind_ports_and_can_go(
     eventually(lambda: cards(box) == ["0000:01:00.0"])
 
 
+def test_a_guest_with_virtio_devices_of_the_older_kind(
+    box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path
+) -> None:
+    shutil.copytree(guest_files, box.root / "images/disk_0")
+    box.serve_notify()
+    box.start(tap="tap0")
+    box.wait_ready()
+    body = guest_vmi()
+    body["spec"]["domain"]["devices"]["useVirtioTransitional"] = True
+    nic = pb.InterfaceAttachment(name="default", tap="tap0", mac=MAC, mtu=1450)
+    box.stub.SyncVMI(request(body, capability_cache, interfaces=[nic]), timeout=30)
+    assert box.handler.wait_for(lambda d: d.agent_connected).os_info.id == "virtpod-guest"
+    eventually(lambda: "user-data-ran" in console(box))
+
+
 def test_a_guest_by_its_kernel(box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path) -> None:
     shutil.copytree(guest_files, box.root / "kernel", dirs_exist_ok=True)
     box.start()
