@@ -34,6 +34,7 @@ from virt_handler.node.devices.units import Host
 from virt_handler.node.heartbeat import Heartbeat
 from virt_handler.pods.contacts import Contacts
 from virt_handler.pods.files import PodFiles
+from virt_handler.pods.gate import Gate
 from virt_handler.pods.network import NetworkWiring
 from virt_handler.service.node_server import NodeServer, certificates
 from virt_handler.service.node_service import NodeServicer
@@ -69,8 +70,9 @@ class Handler:
         self.watcher = Watcher()
         self.capabilities = NodeCapabilities(node_info_dir, kvm_device=self.host.path("/dev/kvm"))
         self.config = ConfigWatcher(client, namespace)
-        self.contacts = Contacts(self.files, self.watcher, self.queue, self.tell)
         self._state = Path(state_dir)
+        self.gate = Gate(str(self._state / "notify"), self.clock)
+        self.contacts = Contacts(self.files, self.watcher, self.gate, self.queue, self.tell)
 
     def controller(self, netsetup_command: str) -> HandlerController:
         wiring = NetworkWiring(
@@ -119,6 +121,7 @@ class Handler:
         self.network.close()
         for session in self.sessions:
             self.contacts.close(session)
+        self.gate.stop()
 
     def tell(self, session: Session, kind: str, reason: str, message: str) -> None:
         """A launcher's own Event, on the VMI of its session. Only the one that has the guest speaks for the VMI."""
@@ -173,8 +176,8 @@ def main(
     """Run the machines of one node."""
     configure(COMPONENT, log_level)
     private_directory(state_dir)
-    # Launchers run as another user and must reach the sockets that we make for them; every file of ours names its mode.
-    os.umask(0)
+    # The launcher's group must reach the sockets that we make for it; every file of ours names its mode.
+    os.umask(0o007)
     client = KubeClient(load_connection(kubeconfig), COMPONENT)
     pods_dir = pods_dir or os.path.join(kubelet_root, "pods")
     handler = Handler(client, node_name, pods_dir, node_info_dir, state_dir, namespace=namespace)
@@ -226,6 +229,7 @@ def _supervise(
         supervisor.thread(name, informer.run)
     supervisor.thread("events", handler.recorder.run)
     supervisor.thread("watcher", handler.watcher.run)
+    supervisor.thread("gate", handler.gate.run)
     supervisor.thread("node-service", server.run)
     if server.certificates.secret is not None:
         supervisor.thread("certificate", server.certificates.secret.run)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import struct
 from dataclasses import dataclass
 
 _UCRED = struct.Struct("iII")
+#: Linux 6.5; missing in Python's socket module.
+_SO_PEERPIDFD = 77
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +23,19 @@ class PeerCredentials:
 def peer_credentials(connection: socket.socket) -> PeerCredentials:
     """Of a connected unix socket. For the connecting side it is whoever called listen()."""
     return PeerCredentials(*_UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)))
+
+
+def peer_pidfd(connection: socket.socket) -> int:
+    """A descriptor of the process at the other end, which the caller closes. Raises ProcessLookupError: it has ended.
+
+    Older kernels tell only the number, which could have gone to another process between connect() and now.
+    """
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno not in (errno.ENOPROTOOPT, errno.EINVAL):
+            raise
+    return os.pidfd_open(peer_credentials(connection).pid)
 
 
 def listener_credentials(path: str, timeout_s: float = 5.0) -> PeerCredentials:

@@ -21,13 +21,25 @@ class TokenBucket:
 
     def take(self) -> bool:
         with self._lock:
-            now = self._clock.monotonic()
-            self._tokens = min(self._burst, self._tokens + (now - self._stamp) * self._rate)
-            self._stamp = now
-            if self._tokens < 1.0:
+            if self._refilled() < 1.0:
                 return False
             self._tokens -= 1.0
             return True
+
+    def left(self) -> float:
+        with self._lock:
+            return self._refilled()
+
+    def spend(self, amount: float) -> None:
+        """For one who has looked at what is `left`."""
+        with self._lock:
+            self._tokens = self._refilled() - amount
+
+    def _refilled(self) -> float:
+        now = self._clock.monotonic()
+        self._tokens = min(self._burst, self._tokens + (now - self._stamp) * self._rate)
+        self._stamp = now
+        return self._tokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,10 @@ from virt_handler.loop.sessions import Session
 from virt_handler.loop.watcher import Watcher
 from virt_handler.pods import isolation, launchers
 from virt_handler.pods.files import PodFiles, UnsafeFileError
-from virt_handler.pods.launchers import SILENCE, Launcher, LauncherGoneError, PodOf, WrongLauncherError
-from virt_handler.pods.notify_server import NotifyListener, Tell
+from virt_handler.pods.gate import Gate
+from virt_handler.pods.launchers import SILENCE, Launcher, LauncherGoneError, WrongLauncherError
+from virt_handler.pods.notify_server import NotifyListener, NotifyServicer, Tell
+from virt_handler.pods.peers import PodOf
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 log = get_logger(__name__)
@@ -27,9 +29,16 @@ log = get_logger(__name__)
 
 class Contacts:
     def __init__(
-        self, files: PodFiles, watcher: Watcher, queue: WorkQueue, tell: Tell, pod_of: PodOf = isolation.pod_of
+        self,
+        files: PodFiles,
+        watcher: Watcher,
+        gate: Gate,
+        queue: WorkQueue,
+        tell: Tell,
+        *,
+        pod_of: PodOf = isolation.pod_of,
     ) -> None:
-        self._files, self._watcher, self._queue = files, watcher, queue
+        self._files, self._watcher, self._gate, self._queue = files, watcher, gate, queue
         self._tell, self._pod_of = tell, pod_of
 
     def pod_exists(self, session: Session) -> bool:
@@ -59,8 +68,9 @@ class Contacts:
         """Before the launcher can have anything to say."""
         if session.notify is None:
             try:
-                session.notify = NotifyListener(self._files, session, self._wake, self._tell)
-            except (IsADirectoryError, RuntimeError) as error:
+                servicer = NotifyServicer(session, self._wake, self._tell)
+                session.notify = NotifyListener(self._files, session, self._gate, servicer, self._pod_of)
+            except IsADirectoryError as error:
                 raise WrongLauncherError(f"{names.SOCKET_NOTIFY} cannot be made: {error}") from error
         if session.socket_watch is None and session.launcher is None:
             directory = self._files.open_volume(session.pod_uid, names.VOLUME_SOCKETS)

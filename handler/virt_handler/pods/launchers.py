@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -23,6 +22,7 @@ from virt_core.rpc.status import RpcFailure, failure_of, unavailable
 from virt_core.runtime.files import socket_path
 from virt_handler.pods import isolation
 from virt_handler.pods.files import PodFiles, UnsafeFileError
+from virt_handler.pods.peers import PodOf
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherStub
 
@@ -32,8 +32,6 @@ COMMAND_TIMEOUT_S = 20.0
 
 #: What a launcher that does not serve leaves behind. Any other code is an answer.
 SILENCE = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE})
-
-PodOf = Callable[[int], str | None]
 
 
 class LauncherGoneError(Exception):

@@ -122,7 +122,7 @@ def run(command: Sequence[str], wish: NetPlan, *pass_fds: int) -> NetReport:
             capture_output=True,
             timeout=TIMEOUT_S,
             pass_fds=pass_fds,
-            # Ours is open for the sockets that we make in Pods; nobody else needs that.
+            # Ours is for the sockets that we make in Pods; nobody else needs that.
             umask=0o077,
             check=False,
         )

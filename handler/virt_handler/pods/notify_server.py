@@ -1,12 +1,14 @@
 """What launchers tell us, one listener for each Pod.
 
-The listener is the identity: it lives in the volume of one Pod, which no other Pod can reach, and speaks for the VMI of
-that Pod whatever a message says. How much a launcher may say is bounded: a guest that took its launcher over must not
-be able to flood the node or the API server through us.
+The listener is the identity: it lives in the volume of one Pod and speaks for the VMI of that Pod whatever a message
+says. Who connects must be a process of that Pod, as the kernel says: other users of the machine may find a way to the
+volume. How much a launcher may say is bounded, here and at the gate: a guest that took its launcher over must not be
+able to flood the node or the API server through us.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable
@@ -22,7 +24,10 @@ from virt_core.rpc.status import RpcFailure, invalid_argument
 from virt_core.runtime.logs import get_logger
 from virt_handler.decisions.limits import MAX_NOTIFY_BYTES, clip
 from virt_handler.loop.sessions import Session
-from virt_handler.pods.files import PodFiles
+from virt_handler.pods.files import PodFiles, checked_name
+from virt_handler.pods.gate import Gate
+from virt_handler.pods.peers import PodOf, is_of_pod
+from virt_handler.pods.sockets import make_listener, remove
 from virt_protos.notify.v1 import notify_pb2 as pb
 from virt_protos.notify.v1 import notify_pb2_grpc
 
@@ -69,33 +74,39 @@ class NotifyServicer(notify_pb2_grpc.NotifyServicer):
 
 
 class NotifyListener:
-    """The open listener of one session."""
+    """The open listener of one session: a door in the Pod's volume, and the gRPC server behind it."""
 
-    def __init__(self, files: PodFiles, session: Session, wake: Wake, tell: Tell) -> None:
-        servicer: Any = NotifyServicer(session, wake, tell)
+    def __init__(self, files: PodFiles, session: Session, gate: Gate, servicer: NotifyServicer, pod_of: PodOf) -> None:
+        self._gate, self._pod_uid = gate, checked_name(session.pod_uid)
         self._directory = files.open_volume(session.pod_uid, names.VOLUME_SOCKETS)
         try:
-            self._remove()
-            self._server: RpcServer = serve_unix(
-                names.SOCKET_NOTIFY,
-                [lambda server: notify_pb2_grpc.add_NotifyServicer_to_server(servicer, server)],
-                dir_fd=self._directory,
-                workers=2,
-                name="notify",
-                max_message_bytes=MAX_NOTIFY_BYTES,
-            )
+            self._server = self._serve(servicer)
+            try:
+                listener = make_listener(self._directory, names.SOCKET_NOTIFY)
+            except BaseException:
+                self._server.stop(0)
+                raise
         except BaseException:
             os.close(self._directory)
             raise
+        self._door = gate.open(listener, self._pod_uid, lambda peer: is_of_pod(peer, session.pod_uid, pod_of))
+
+    def _serve(self, servicer: Any) -> RpcServer:
+        remove(self._gate.directory, self._pod_uid)
+        return serve_unix(
+            self._pod_uid,
+            [lambda server: notify_pb2_grpc.add_NotifyServicer_to_server(servicer, server)],
+            dir_fd=self._gate.directory,
+            workers=2,
+            name="notify",
+            max_message_bytes=MAX_NOTIFY_BYTES,
+        )
 
     def close(self) -> None:
+        self._gate.close(self._door)
         self._server.stop(0)
-        self._remove()
+        remove(self._gate.directory, self._pod_uid)
+        with contextlib.suppress(OSError):
+            # What the launcher may have put there instead is none of our business any more.
+            remove(self._directory, names.SOCKET_NOTIFY)
         os.close(self._directory)
-
-    def _remove(self) -> None:
-        """Of our predecessor, or our own. Unlinks the name itself, whatever the launcher may have put there."""
-        try:
-            os.unlink(names.SOCKET_NOTIFY, dir_fd=self._directory)
-        except FileNotFoundError:
-            pass

@@ -22,7 +22,8 @@ from virt_handler.loop.roster import Sessions
 from virt_handler.loop.sessions import Session
 from virt_handler.pods import isolation
 from virt_handler.pods.files import PodFiles
-from virt_handler.pods.launchers import Launcher, PodOf
+from virt_handler.pods.launchers import Launcher
+from virt_handler.pods.peers import PodOf
 from virt_handler.service import answers
 from virt_handler.streams import dial, switchboard
 from virt_handler.streams.ends import Wire

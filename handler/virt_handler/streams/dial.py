@@ -18,7 +18,7 @@ from virt_core.runtime.logs import get_logger
 from virt_handler.loop.sessions import Session
 from virt_handler.pods import isolation
 from virt_handler.pods.files import PodFiles, UnsafeFileError, checked_name, connect
-from virt_handler.pods.launchers import PodOf
+from virt_handler.pods.peers import PodOf
 from virt_handler.streams.ends import DatagramWire, StreamWire, TlsWire, Wire
 
 log = get_logger(__name__)

@@ -18,7 +18,7 @@ from virt_core.kube.controller import Controller
 from virt_handler.loop.controller import HandlerController
 from virt_handler.main import Handler
 from virt_handler.pods import isolation
-from virt_handler.pods.launchers import PodOf
+from virt_handler.pods.peers import PodOf
 
 from .fakelauncher import FakeLauncher
 
@@ -61,7 +61,11 @@ class Node:
         controller.restore()
         loop = Controller("vmi", handler.queue, controller.reconcile, 2, [handler.vmis])
         with running(
-            *(each.run for each in handler.vmis.informers), handler.watcher.run, handler.recorder.run, loop.run
+            *(each.run for each in handler.vmis.informers),
+            handler.watcher.run,
+            handler.gate.run,
+            handler.recorder.run,
+            loop.run,
         ):
             try:
                 yield handler

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import socket
@@ -61,17 +60,6 @@ def test_one_write_from_scheduled_to_running(node: Node, launcher: FakeLauncher)
     assert [(i.name, i.tap, i.mtu) for i in request.options.interfaces] == [("default", "tap0", 1500)]
     plan = json.loads((node.root / "netsetup.plan").read_text())
     assert plan["interfaces"][0]["binding"] == "masquerade"
-
-
-def test_notify_socket_is_open_for_the_launchers_user(node: Node, launcher: FakeLauncher) -> None:
-    before = os.umask(0)
-    try:
-        with node.handler():
-            node.put(**HAND_OVER_NOW)
-            eventually((node.sockets / "notify-sock").exists)
-            assert (node.sockets / "notify-sock").stat().st_mode & 0o777 == 0o777
-    finally:
-        os.umask(before)
 
 
 def test_events_of_the_machine_become_conditions(node: Node, launcher: FakeLauncher) -> None:
