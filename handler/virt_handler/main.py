@@ -23,6 +23,7 @@ from virt_core.runtime.logs import LEVELS, configure, get_logger
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
 from virt_handler.loop.controller import HandlerController, Parts
+from virt_handler.loop.errands import Errands
 from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.loop.roster import Roster, Sessions
 from virt_handler.loop.sessions import Session
@@ -42,7 +43,7 @@ from virt_handler.service.node_service import NodeServicer
 log = get_logger(__name__)
 
 COMPONENT = "virt-handler"
-#: The loop never waits for a guest, so a few are enough for a burst.
+#: The loop never waits for a guest or a launcher, so a few are enough for a burst.
 WORKERS = 6
 
 
@@ -72,7 +73,8 @@ class Handler:
         self.config = ConfigWatcher(client, namespace)
         self._state = Path(state_dir)
         self.gate = Gate(str(self._state / "notify"), self.clock)
-        self.contacts = Contacts(self.files, self.watcher, self.gate, self.queue, self.tell)
+        self.errands = Errands()
+        self.contacts = Contacts(self.files, self.watcher, self.gate, self.queue, self.tell, errands=self.errands)
 
     def controller(self, netsetup_command: str) -> HandlerController:
         wiring = NetworkWiring(
@@ -103,6 +105,7 @@ class Handler:
                 network=wiring,
                 capabilities=self.capabilities,
                 host=self.host,
+                errands=self.errands,
                 config=self.config.current,
             )
         )

@@ -34,6 +34,7 @@ from virt_handler.decisions.netplans import queues, wanted_interfaces
 from virt_handler.decisions.steps import SYNC_DEADLINE_S, next_step
 from virt_handler.decisions.vocabulary import Action, Step, View
 from virt_handler.decisions.wanted import digest
+from virt_handler.loop.errands import Errands
 from virt_handler.loop.roster import Roster, Sessions
 from virt_handler.loop.sessions import Session
 from virt_handler.loop.vmis import NodeVmis
@@ -42,7 +43,7 @@ from virt_handler.node.capabilities import NodeCapabilities
 from virt_handler.node.devices.units import Host
 from virt_handler.pods import device_nodes
 from virt_handler.pods.contacts import Contacts
-from virt_handler.pods.launchers import is_fatal
+from virt_handler.pods.launchers import Launcher, is_fatal
 from virt_handler.pods.network import NetworkWiring
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
@@ -71,6 +72,7 @@ class Parts:
     network: NetworkWiring
     capabilities: NodeCapabilities
     host: Host
+    errands: Errands
     config: Callable[[], ClusterConfig] = ClusterConfig
 
 
@@ -122,7 +124,7 @@ class HandlerController:
             self._clean_up(session)
             return None
         if step.action is not Action.NOTHING:
-            self._act(step.action, session, vmi)
+            self._actions[step.action](session, vmi)
         agent_s, pulse_s = status.agent_wait_s(view, now), self._watchdog.look(session)
         return _soonest(step.recheck_s, None if prepared else 1.0, agent_s, later_s, pulse_s)
 
@@ -154,9 +156,15 @@ class HandlerController:
             # What follows from the new phase needs no news from outside.
             self._p.queue.add(key_of(vmi))
 
-    def _act(self, action: Action, session: Session, vmi: VirtualMachineInstance | None) -> None:
+    def _command(self, session: Session, action: Action, call: Callable[[Launcher], None]) -> None:
+        """Beside the loop: a launcher that hangs answers no command either."""
+        launcher = session.launcher
+        if launcher is not None:
+            self._p.errands.start(session, action.value, lambda: self._say(session, launcher, action, call))
+
+    def _say(self, session: Session, launcher: Launcher, action: Action, call: Callable[[Launcher], None]) -> None:
         try:
-            self._actions[action](session, vmi)
+            call(launcher)
         except RpcFailure as failure:
             if action is Action.DELETE and failure.transient:
                 return  # It has ended already, and forgot all by that.
@@ -211,8 +219,7 @@ class HandlerController:
 
     def _shutdown(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         first = session.shutdown_sent()
-        if session.launcher is not None:
-            session.launcher.shutdown()
+        self._command(session, Action.SHUTDOWN, Launcher.shutdown)
         if first and vmi is not None and session.role is Role.ACTIVE:
             message = "the guest was asked to shut down"
             self._p.recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_SHUTTING_DOWN, message)
@@ -229,14 +236,12 @@ class HandlerController:
             if asked:
                 message = "the guest did not shut down within its grace period, so it was ended"
             self._p.recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_DELETED, message)
-        if session.launcher is not None:
-            log.info("ending the machine without asking the guest", vmi=session.key)
-            session.launcher.kill()
+        log.info("ending the machine without asking the guest", vmi=session.key)
+        self._command(session, Action.KILL, Launcher.kill)
 
     def _delete(self, session: Session, _vmi: VirtualMachineInstance | None) -> None:
         session.delete_sent()
-        if session.launcher is not None:
-            session.launcher.delete()
+        self._command(session, Action.DELETE, Launcher.delete)
 
     def _end_launcher(self, session: Session, _vmi: VirtualMachineInstance | None) -> None:
         if session.launcher is not None:

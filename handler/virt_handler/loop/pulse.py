@@ -55,7 +55,7 @@ def schedule_of(pid: int, proc: str = "/proc") -> Schedule:
 
 
 class Pulse:
-    """Of one launcher. Calls and messages come from several threads."""
+    """Of one launcher. Calls end in several threads."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -68,7 +68,7 @@ class Pulse:
         self._call: Call | None = None
 
     def beat(self) -> None:
-        """Anything that the launcher says shows that it lives."""
+        """The launcher has answered a call of ours."""
         with self._lock:
             self._counted = self._clock.monotonic()
             self._next = self._counted + PING_EVERY_S
@@ -88,7 +88,7 @@ class Pulse:
             return self._call
 
     def missed(self, call: Call, schedule: Schedule) -> None:
-        """The call ended without an answer. One that news have overtaken says nothing."""
+        """The call ended without an answer. One that another answer has overtaken says nothing."""
         with self._lock:
             if self._call is not call:
                 return

@@ -47,6 +47,6 @@ class Rates:
     """Of one launcher. A healthy one sends a handful of messages in its life."""
 
     domain_burst: int = 40
-    domain_per_second: float = 5.0
+    domain_per_second: float = 1.0
     event_burst: int = 20
     event_per_second: float = 0.1

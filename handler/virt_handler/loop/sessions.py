@@ -42,6 +42,7 @@ class Session:
         self.launcher: Launcher | None = None
         self.socket_watch: int | None = None
         self.notify: Any = None
+        self.closed = False
         self.refused = ""
         self.stale = False
         #: The guest's vsock address; 0: it has none.
@@ -126,8 +127,8 @@ class Session:
             return self._version
 
     def domain_told(self, domain: pb.Domain, sequence: int) -> bool:
-        """From the launcher's own message. False: older than what we have."""
-        self.pulse.beat()
+        """From the launcher's own message. False: older than what we have. Whoever in the Pod sent it, it says nothing
+        about whether the launcher still answers."""
         with self.lock:
             if sequence <= self._sequence:
                 return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
 
 from virt_core.apis import names
 from virt_core.apis.facts import is_terminating
@@ -13,7 +15,8 @@ from virt_core.rpc.status import RpcFailure
 from virt_core.runtime.logs import get_logger
 from virt_handler.decisions.domains import is_alive
 from virt_handler.decisions.wanted import digest
-from virt_handler.loop.pulse import schedule_of
+from virt_handler.loop.errands import Errands
+from virt_handler.loop.pulse import Schedule, schedule_of
 from virt_handler.loop.sessions import Session
 from virt_handler.loop.watcher import Watcher
 from virt_handler.pods import isolation, launchers
@@ -26,6 +29,9 @@ from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 log = get_logger(__name__)
 
+#: How soon a launcher that did not answer is asked again.
+_RETRY_S = 1.0
+
 
 class Contacts:
     def __init__(
@@ -36,8 +42,10 @@ class Contacts:
         queue: WorkQueue,
         tell: Tell,
         *,
+        errands: Errands | None = None,
         pod_of: PodOf = isolation.pod_of,
     ) -> None:
+        self._errands = errands or Errands()
         self._files, self._watcher, self._gate, self._queue = files, watcher, gate, queue
         self._tell, self._pod_of = tell, pod_of
 
@@ -50,19 +58,37 @@ class Contacts:
             return True
         try:
             self._listen(session)
-            if session.launcher is None:
-                self._meet(session, vmi)
+            launcher = session.launcher
+            if launcher is None:
+                self._look(session, vmi)
             elif session.stale or session.view().domain is None:
-                self._ask(session, session.launcher)
+                self._errand(session, "ask", partial(self._ask, session, launcher))
         except FileNotFoundError:
             return False  # The Pod's volumes are not there, or not any more.
         except (WrongLauncherError, UnsafeFileError) as error:
-            log.error("refused what stands in the launcher's place", vmi=session.key, error=str(error))
-            session.refused = str(error)
+            self._refuse(session, error)
+        return True
+
+    def _refuse(self, session: Session, error: Exception) -> None:
+        log.error("refused what stands in the launcher's place", vmi=session.key, error=str(error))
+        session.refused = str(error)
+
+    def _errand(self, session: Session, kind: str, words: Callable[[], object]) -> bool:
+        return self._errands.start(session, kind, partial(self._speak, session, words))
+
+    def _speak(self, session: Session, words: Callable[[], object]) -> None:
+        """What comes of it is the loop's, at once or after a while."""
+        pause_s = 0.0
+        try:
+            words()
+        except LauncherGoneError:
+            session.launcher_gone()
+        except WrongLauncherError as error:
+            self._refuse(session, error)
         except RpcFailure as failure:
             log.warning("the launcher does not answer", vmi=session.key, error=str(failure))
-            return False
-        return True
+            pause_s = _RETRY_S
+        self._wake(session, pause_s)
 
     def _listen(self, session: Session) -> None:
         """Before the launcher can have anything to say."""
@@ -81,16 +107,23 @@ class Contacts:
             finally:
                 os.close(directory)
 
-    def _meet(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
+    def _look(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         """Tries the socket; when it is not there yet, the watch that was set before wakes us."""
         try:
-            launcher = launchers.find(self._files, session.pod_uid, self._pod_of)
+            socket_fd = launchers.open_socket(self._files, session.pod_uid)
         except FileNotFoundError:
             self._look_for_end(session, vmi)
             return
-        except LauncherGoneError:
-            session.launcher_gone()
-            return
+        if not self._errand(session, "meet", partial(self._meet, session, vmi, socket_fd)):
+            os.close(socket_fd)
+
+    def _meet(self, session: Session, vmi: VirtualMachineInstance | None, socket_fd: int) -> None:
+        call = session.pulse.began(Schedule())
+        try:
+            launcher = launchers.behind(socket_fd, session.pod_uid, self._pod_of)
+        except RpcFailure:
+            session.pulse.missed(call, Schedule())
+            raise
         call = session.pulse.began(schedule_of(launcher.pid))
         try:
             launcher.hello(session.vmi_uid)
@@ -101,7 +134,8 @@ class Contacts:
                 session.pulse.missed(call, schedule_of(launcher.pid))
             launcher.close()
             raise
-        session.attached(launcher)
+        if not self._attach(session, launcher):
+            return
         session.domain_read(domain, version)
         if synced is None and vmi is not None and is_alive(domain):
             # Of an older release: taken to be as its VMI is now, so that an upgrade touches no guest.
@@ -109,8 +143,17 @@ class Contacts:
         if synced is not None:
             session.synced_read(synced)
         self._unwatch(session)
-        self._watcher.watch_process(launcher.pidfd, lambda: self._ended(session))
         log.info("met the launcher", vmi=session.key, pid=launcher.pid)
+
+    def _attach(self, session: Session, launcher: Launcher) -> bool:
+        """False: nobody waits for it any more. Under the lock: who closes the session finds all of it, or nothing."""
+        with session.lock:
+            if session.closed:
+                launcher.close()
+                return False
+            session.attached(launcher)
+            self._watcher.watch_process(launcher.pidfd, lambda: self._ended(session))
+            return True
 
     def _look_for_end(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         """No socket where one must have been: did the launcher end while nobody watched?"""
@@ -122,7 +165,11 @@ class Contacts:
     def _ask(self, session: Session, launcher: Launcher) -> None:
         session.stale = False
         version = session.version()
-        session.domain_read(launcher.get_domain(), version)
+        try:
+            session.domain_read(launcher.get_domain(), version)
+        except RpcFailure:
+            session.stale = True
+            raise
 
     def _wake(self, session: Session, after_s: float = 0.0) -> None:
         self._queue.add_after(session.key, after_s)
@@ -142,6 +189,7 @@ class Contacts:
         """Once, whoever calls: a descriptor that is closed twice is somebody else's the second time."""
         self._unwatch(session)
         with session.lock:
+            session.closed = True
             notify, session.notify = session.notify, None
             launcher, session.launcher = session.launcher, None
         if notify is not None:

@@ -156,12 +156,16 @@ class Launcher:
             raise unavailable("the launcher is gone") from error
 
 
-def find(files: PodFiles, pod_uid: str, pod_of: PodOf = isolation.pod_of) -> Launcher:
-    """The launcher of a Pod. FileNotFoundError: not there yet. Raises LauncherGoneError, WrongLauncherError."""
+def open_socket(files: PodFiles, pod_uid: str) -> int:
+    """A descriptor of the launcher's socket. FileNotFoundError: not there yet. Raises WrongLauncherError."""
     try:
-        socket_fd = files.open_socket(pod_uid, names.VOLUME_SOCKETS, names.SOCKET_LAUNCHER)
+        return files.open_socket(pod_uid, names.VOLUME_SOCKETS, names.SOCKET_LAUNCHER)
     except UnsafeFileError as error:
         raise WrongLauncherError(str(error)) from error
+
+
+def behind(socket_fd: int, pod_uid: str, pod_of: PodOf = isolation.pod_of) -> Launcher:
+    """The launcher of a Pod, which gets the descriptor. Raises LauncherGoneError, WrongLauncherError, RpcFailure."""
     try:
         pid, pidfd = _identify(socket_fd, pod_uid, pod_of)
     except BaseException:
@@ -180,6 +184,8 @@ def _identify(socket_fd: int, pod_uid: str, pod_of: PodOf) -> tuple[int, int]:
         pidfd = os.pidfd_open(pid)
     except (ConnectionRefusedError, ProcessLookupError) as error:
         raise LauncherGoneError(f"nobody listens on the launcher's socket of Pod {pod_uid}") from error
+    except (BlockingIOError, TimeoutError) as error:
+        raise unavailable("the launcher takes no connections") from error
     # After the open: now the number cannot go to another process without our noticing.
     if pod_of(pid) != pod_uid:
         os.close(pidfd)

@@ -59,12 +59,18 @@ class Pod:
         plain["spec"]["networks"] = []
         self.node.kube.put(f"{_VMIS}/{self.name}", plain)
 
-    def start(self) -> None:
+    def launch(self) -> None:
+        """Starts its launcher, and waits until it serves."""
         self.launcher = self.run("launcher", self.vmi_uid)
+        assert self.launcher.stdout is not None
+        assert self.launcher.stdout.readline() == "ready\n"
+
+    def start(self) -> None:
+        self.launch()
         self.hand_over()
 
     def run(self, *act: str, uid: int = names.LAUNCHER_UID, inside: bool = True) -> subprocess.Popen[str]:
-        """A process of this Pod, or (not `inside`) one of the node that got at its volume. Waits for its first line."""
+        """A process of this Pod, or (not `inside`) one of the node that got at its volume."""
         cgroup = str(self.cgroup) if inside else "-"
         command = [sys.executable, str(_PROGRAM), cgroup, str(self.sockets), str(uid), *act]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import shutil
 import signal
@@ -352,6 +353,27 @@ def test_launcher_that_hangs_for_good_is_ended_and_told(
         assert node.phase("Failed", within_s=30)["reason"] == "LauncherUnresponsive"
         assert launcher_process.wait(5) == -signal.SIGKILL
         eventually(lambda: not node.ghosts())
+
+
+def test_messages_of_its_pod_do_not_speak_for_a_launcher_that_hangs(
+    node: Node, launcher: FakeLauncher, launcher_process: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody in the Pod talks on while the launcher itself stands still: it is found out all the same."""
+    hasten(monkeypatch, doubt_s=0.5, lost_s=1.0)
+    with ended_afterwards(launcher_process), node.handler():
+        node.put(**HAND_OVER_NOW)
+        node.phase("Running", within_s=20)
+        launcher_process.send_signal(signal.SIGSTOP)
+        numbers = itertools.count(1000)
+
+        def talked_on() -> bool:
+            request = notify_pb2.DomainChangedRequest(domain=RUNNING, sequence=next(numbers))
+            with contextlib.suppress(grpc.RpcError):
+                launcher.stub().DomainChanged(request, timeout=1)
+            return str(node.vmi()["status"].get("reason", "")) == "LauncherUnresponsive"
+
+        eventually(talked_on, within_s=30, every_s=0.05)
+        assert launcher_process.wait(5) == -signal.SIGKILL
 
 
 def hasten(monkeypatch: pytest.MonkeyPatch, *, doubt_s: float, lost_s: float) -> None:
