@@ -24,7 +24,8 @@ log = get_logger(__name__)
 
 SERVICE: str = automation_pb2.DESCRIPTOR.services_by_name["Automation"].full_name
 _GRACE_S = 2.0
-_CALLS = 512
+#: Of all callers; how many calls they may have is the guard's to say.
+_CONNECTIONS = 1024
 _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", 4 << 20),
@@ -33,6 +34,11 @@ _OPTIONS: list[tuple[str, Any]] = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.keepalive_time_ms", 30000),
     ("grpc.keepalive_timeout_ms", 10000),
+    ("grpc.max_allowed_incoming_connections", _CONNECTIONS),
+    ("grpc.max_concurrent_streams", 128),
+    # Of somebody who has connected and says nothing.
+    ("grpc.server_handshake_timeout_ms", 10000),
+    ("grpc.max_connection_idle_ms", 300000),
 ]
 
 
@@ -61,7 +67,7 @@ def ensure_free(address: str) -> None:
 async def start(address: str, tls: TlsFiles, parts: Parts) -> AutomationServer:
     """Raises OSError when the port is taken. Port 0: see `.port`."""
     guard = Guard(parts.authenticator.by_token)
-    server: Any = grpc.aio.server(interceptors=[guard], options=_OPTIONS, maximum_concurrent_rpcs=_CALLS)
+    server: Any = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
     automation_pb2_grpc.add_AutomationServicer_to_server(Automation(parts), server)
     # Missing in the stubs.
     status = cast(Any, health).aio.HealthServicer()

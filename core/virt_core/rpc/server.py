@@ -16,6 +16,8 @@ Registration = Callable[[grpc.Server], object]
 Guard = Callable[[grpc.ServicerContext], object]
 
 MAX_MESSAGE_BYTES = 8 << 20
+#: Our peers need one each.
+MAX_CONNECTIONS = 256
 
 _OPTIONS = [
     ("grpc.so_reuseport", 0),
@@ -24,6 +26,9 @@ _OPTIONS = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.keepalive_time_ms", 30000),
     ("grpc.keepalive_timeout_ms", 10000),
+    # Who may call is known only after the handshake; until then everybody costs a descriptor.
+    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", 10000),
 ]
 
 

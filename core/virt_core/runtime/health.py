@@ -6,10 +6,16 @@ says that the process answers; /readyz runs the checks and names those that fail
 
 from __future__ import annotations
 
+import contextlib
+import io
+import socket
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.metrics import REGISTRY, Registry
@@ -19,6 +25,11 @@ log = get_logger(__name__)
 Check = Callable[[], object]
 
 _CLIENT_TIMEOUT_S = 10.0
+#: From the connection to the answer, however slowly somebody writes.
+REQUEST_S = 10.0
+#: Each has a thread. Probes and a scraper need two or three.
+MAX_CONNECTIONS = 32
+_MAX_REQUEST_BYTES = 16 << 10
 
 
 def run_checks(checks: Mapping[str, Check]) -> dict[str, str]:
@@ -89,11 +100,76 @@ def split_address(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+class _Limited(io.RawIOBase):
+    """What a client says, up to the size of any honest request; then it counts as having hung up."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._left = connection, _MAX_REQUEST_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._connection.recv_into(buffer, min(len(buffer), self._left)) if self._left else 0
+        self._left -= count
+        return count
+
+
+class _BoundedServer(ThreadingHTTPServer):
+    """So many connections and no more, each for a limited time. When they are too many, whoever has the most loses the
+    oldest of them: an honest request is over before it is the oldest, and one address takes nothing from another."""
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._lock = threading.Lock()
+        #: In the order of their coming: whose they are, and since when.
+        self._connections: dict[socket.socket, tuple[str, float]] = {}
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._connections[request] = (client_address[0], time.monotonic())
+            if len(self._connections) > MAX_CONNECTIONS:
+                self._hang_up(self._oldest_of_most())
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        with self._lock:
+            self._connections.pop(request, None)
+        super().shutdown_request(request)
+
+    def service_actions(self) -> None:
+        """Called several times a second by `serve_forever`."""
+        overdue = time.monotonic() - REQUEST_S
+        with self._lock:
+            for connection in [each for each, (_, since) in self._connections.items() if since < overdue]:
+                self._hang_up(connection)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.debug("a health request failed", client=str(client_address[0]), open=request.fileno() >= 0, exc_info=True)
+
+    def _oldest_of_most(self) -> socket.socket:
+        [(address, _)] = Counter(whose for whose, _ in self._connections.values()).most_common(1)
+        return next(each for each, (whose, _) in self._connections.items() if whose == address)
+
+    def _hang_up(self, connection: socket.socket) -> None:
+        """Its thread ends by itself."""
+        self._connections.pop(connection, None)
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+
 def _make_server(
     host: str, port: int, checks: Mapping[str, Check], registry: Registry, pages: Mapping[str, Callable[[], str]]
 ) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         timeout = _CLIENT_TIMEOUT_S
+
+        def setup(self) -> None:
+            super().setup()
+            self.rfile = io.BufferedReader(_Limited(self.connection))
 
         def do_GET(self) -> None:
             status, text = answer(self.path, checks, registry, pages)
@@ -107,7 +183,4 @@ def _make_server(
         def log_message(self, format: str, *args: object) -> None:
             log.debug("health request", request=format % args)
 
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-    return Server((host, port), Handler)
+    return _BoundedServer((host, port), Handler)

@@ -9,6 +9,7 @@ trouble never troubles another, nor the process: every error ends one connection
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import socket
@@ -103,6 +104,11 @@ class Gate:
         self._doors: dict[int, Door] = {}
         self._sides: dict[int, _Side] = {}
         self._stopping = False
+        self._numbers = itertools.count()
+
+    def inner_name(self, pod_uid: str) -> str:
+        """Never twice the same: gRPC removes the socket of a stopped server when it gets round to it."""
+        return f"{pod_uid}.{next(self._numbers)}"
 
     def open(self, listener: socket.socket, inner: str, admits: Admits) -> Door:
         """Takes over a listening socket. `inner` is the name of the server's socket in our directory."""

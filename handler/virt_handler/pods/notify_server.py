@@ -24,7 +24,7 @@ from virt_core.rpc.status import RpcFailure, invalid_argument
 from virt_core.runtime.logs import get_logger
 from virt_handler.decisions.limits import MAX_NOTIFY_BYTES, clip
 from virt_handler.loop.sessions import Session
-from virt_handler.pods.files import PodFiles, checked_name
+from virt_handler.pods.files import PodFiles
 from virt_handler.pods.gate import Gate
 from virt_handler.pods.peers import PodOf, is_of_pod
 from virt_handler.pods.sockets import make_listener, remove
@@ -77,7 +77,7 @@ class NotifyListener:
     """The open listener of one session: a door in the Pod's volume, and the gRPC server behind it."""
 
     def __init__(self, files: PodFiles, session: Session, gate: Gate, servicer: NotifyServicer, pod_of: PodOf) -> None:
-        self._gate, self._pod_uid = gate, checked_name(session.pod_uid)
+        self._gate, self._inner = gate, gate.inner_name(session.pod_uid)
         self._directory = files.open_volume(session.pod_uid, names.VOLUME_SOCKETS)
         try:
             self._server = self._serve(servicer)
@@ -89,12 +89,11 @@ class NotifyListener:
         except BaseException:
             os.close(self._directory)
             raise
-        self._door = gate.open(listener, self._pod_uid, lambda peer: is_of_pod(peer, session.pod_uid, pod_of))
+        self._door = gate.open(listener, self._inner, lambda peer: is_of_pod(peer, session.pod_uid, pod_of))
 
     def _serve(self, servicer: Any) -> RpcServer:
-        remove(self._gate.directory, self._pod_uid)
         return serve_unix(
-            self._pod_uid,
+            self._inner,
             [lambda server: notify_pb2_grpc.add_NotifyServicer_to_server(servicer, server)],
             dir_fd=self._gate.directory,
             workers=2,
@@ -105,7 +104,7 @@ class NotifyListener:
     def close(self) -> None:
         self._gate.close(self._door)
         self._server.stop(0)
-        remove(self._gate.directory, self._pod_uid)
+        remove(self._gate.directory, self._inner)
         with contextlib.suppress(OSError):
             # What the launcher may have put there instead is none of our business any more.
             remove(self._directory, names.SOCKET_NOTIFY)

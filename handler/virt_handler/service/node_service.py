@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import grpc
 
@@ -15,9 +16,10 @@ from virt_core import __version__
 from virt_core.apis import names
 from virt_core.rpc.handshake import negotiate
 from virt_core.rpc.server import RpcServer, serve_tcp
-from virt_core.rpc.status import failed_precondition, invalid_argument, not_found
+from virt_core.rpc.status import failed_precondition, invalid_argument, not_found, unavailable
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_core.runtime.logs import get_logger
+from virt_handler.decisions.silence import Verdict
 from virt_handler.loop.roster import Sessions
 from virt_handler.loop.sessions import Session
 from virt_handler.pods import isolation
@@ -25,6 +27,7 @@ from virt_handler.pods.files import PodFiles
 from virt_handler.pods.launchers import Launcher
 from virt_handler.pods.peers import PodOf
 from virt_handler.service import answers
+from virt_handler.service.turnstile import PER_NAMESPACE, Turnstile
 from virt_handler.streams import dial, switchboard
 from virt_handler.streams.ends import Wire
 from virt_protos.launcher.v1 import launcher_pb2
@@ -33,8 +36,10 @@ from virt_protos.node.v1 import node_pb2_grpc
 
 log = get_logger(__name__)
 
-#: Each stream holds one thread; the rest is for the short calls.
-_WORKERS = switchboard.MAX_STREAMS + 16
+#: Each stream holds one thread; the rest is for the short calls, of more than one tenant.
+_WORKERS = switchboard.MAX_STREAMS + 3 * PER_NAMESPACE
+
+T = TypeVar("T")
 
 
 class NodeServicer(node_pb2_grpc.NodeServicer):
@@ -51,6 +56,7 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         self._node_name, self._sessions, self._files, self._pod_of = node_name, sessions, files, pod_of
         self._tls = tls
         self._switchboard = switchboard.Switchboard()
+        self._turnstile = Turnstile()
 
     def Hello(self, request: pb.HelloRequest, _context: grpc.ServicerContext) -> pb.HelloResponse:
         version = negotiate(request.versions, peer="virt-api")
@@ -101,11 +107,10 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         return self._command(request, Launcher.unpause)
 
     def GetGuestInfo(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetGuestInfoResponse:
-        return pb.GetGuestInfoResponse(info=self._launcher(request.vmi).get_guest_info())
+        return pb.GetGuestInfoResponse(info=self._ask(request.vmi, Launcher.get_guest_info))
 
     def GetDomain(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetDomainResponse:
-        domain: launcher_pb2.Domain = self._launcher(request.vmi).get_domain()
-        return pb.GetDomainResponse(domain=domain)
+        return pb.GetDomainResponse(domain=self._ask(request.vmi, Launcher.get_domain))
 
     def SoftReboot(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
         return self._command(request, Launcher.soft_reboot)
@@ -114,46 +119,50 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         return self._command(request, Launcher.reset)
 
     def Freeze(self, request: pb.FreezeRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
-        self._launcher(request.vmi).freeze(request.unfreeze_timeout_seconds)
+        self._ask(request.vmi, lambda launcher: launcher.freeze(request.unfreeze_timeout_seconds))
         return pb.VMIResponse()
 
     def Unfreeze(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
         return self._command(request, Launcher.unfreeze)
 
     def Screenshot(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.ScreenshotResponse:
-        return pb.ScreenshotResponse(image=answers.picture(self._launcher(request.vmi).screenshot()))
+        return pb.ScreenshotResponse(image=answers.picture(self._ask(request.vmi, Launcher.screenshot)))
 
     def GetUsers(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetUsersResponse:
-        return pb.GetUsersResponse(users=answers.users(self._launcher(request.vmi).get_users()))
+        return pb.GetUsersResponse(users=answers.users(self._ask(request.vmi, Launcher.get_users)))
 
     def GetFilesystems(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetFilesystemsResponse:
-        found = self._launcher(request.vmi).get_filesystems()
+        found = self._ask(request.vmi, Launcher.get_filesystems)
         return pb.GetFilesystemsResponse(filesystems=answers.filesystems(found))
 
     def GetSevInfo(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> launcher_pb2.GetSevInfoResponse:
         """About the processor, so also before the guest runs: its owner needs it to set up the session."""
-        return answers.sev_info(self._launcher(request.vmi, runs=False).get_sev_info())
+        return answers.sev_info(self._ask(request.vmi, Launcher.get_sev_info, runs=False))
 
     def GetLaunchMeasurement(
         self, request: pb.VMIRequest, _context: grpc.ServicerContext
     ) -> launcher_pb2.GetLaunchMeasurementResponse:
-        return answers.measurement(self._launcher(request.vmi).get_launch_measurement())
+        return answers.measurement(self._ask(request.vmi, Launcher.get_launch_measurement))
 
     def InjectLaunchSecret(
         self, request: pb.InjectLaunchSecretRequest, _context: grpc.ServicerContext
     ) -> pb.VMIResponse:
-        self._launcher(request.vmi).inject_launch_secret(request.header, request.secret)
+        self._ask(request.vmi, lambda launcher: launcher.inject_launch_secret(request.header, request.secret))
         return pb.VMIResponse()
 
     def _command(self, request: pb.VMIRequest, command: Callable[[Launcher], None]) -> pb.VMIResponse:
-        command(self._launcher(request.vmi))
+        self._ask(request.vmi, command)
         return pb.VMIResponse()
 
-    def _launcher(self, ref: pb.VMIRef, *, runs: bool = True) -> Launcher:
-        launcher = (self._running(ref) if runs else self._session(ref)).launcher
+    def _ask(self, ref: pb.VMIRef, call: Callable[[Launcher], T], *, runs: bool = True) -> T:
+        session = self._running(ref) if runs else self._session(ref)
+        launcher = session.launcher
         if launcher is None:
-            raise failed_precondition(f"VMI {ref.namespace}/{ref.name} has no launcher")
-        return launcher
+            raise failed_precondition(f"VMI {session.key} has no launcher")
+        if session.pulse.verdict() is not Verdict.FINE:
+            raise unavailable(f"the launcher of VMI {session.key} does not answer")
+        with self._turnstile.through(session.record.namespace, session.vmi_uid):
+            return call(launcher)
 
     def _session(self, ref: pb.VMIRef) -> Session:
         """The UID decides: a VMI of the same name that was made anew is another one."""

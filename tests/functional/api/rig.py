@@ -44,6 +44,8 @@ from virt_protos.launcher.v1 import launcher_pb2
 from virt_protos.node.v1 import node_pb2, node_pb2_grpc
 
 TOKEN = "good"
+OTHER_TOKEN = "good-too"
+_USERS = {TOKEN: "bob", OTHER_TOKEN: "eve"}
 SERVING_NAME = f"{names.SERVICE_API}.{names.INSTALL_NAMESPACE}.svc"
 PROXY = FrontProxy(b"any", frozenset({"front-proxy-client"}))
 PNG = b"\x89PNG\r\n\x1a\npicture"
@@ -97,9 +99,9 @@ class FakeClient:
     def create(self, obj: Any) -> Any:
         if isinstance(obj, TokenReview):
             self.tokens.append(obj.spec.token)
-            good = obj.spec.token == TOKEN
-            user = UserInfo(username="bob", groups=["devs"]) if good else None
-            obj.status = TokenReviewStatus(authenticated=good, user=user)
+            name = _USERS.get(obj.spec.token)
+            user = UserInfo(username=name, groups=["devs"]) if name else None
+            obj.status = TokenReviewStatus(authenticated=name is not None, user=user)
         elif isinstance(obj, SubjectAccessReview):
             self.access.append(obj)
             obj.status.allowed = self.allowed

@@ -6,18 +6,19 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from framework.certs import CertAuthority
+from framework.waiting import eventually
 
 from virt_core.rpc.channel import ChannelCache, tls_channel, unix_channel
 from virt_core.rpc.handshake import negotiate
 from virt_core.rpc.peer import listener_credentials
-from virt_core.rpc.server import RpcServer, serve_tcp, serve_unix
+from virt_core.rpc.server import MAX_CONNECTIONS, RpcServer, serve_tcp, serve_unix
 from virt_core.rpc.status import RpcFailure, failure_of, not_found
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -257,3 +258,28 @@ def test_handshake() -> None:
     with pytest.raises(RpcFailure, match="virt-handler speaks 2, 3, this side 1") as caught:
         negotiate([3, 2], [1], peer="virt-handler")
     assert caught.value.code is grpc.StatusCode.FAILED_PRECONDITION
+
+
+def test_connections_that_say_nothing_are_bounded(tmp_path: Path, launcher: Launcher) -> None:
+    """Each costs the server a descriptor, before it knows whose they are. Who left makes room."""
+    path = tmp_path / "s"
+    with ExitStack() as stack:
+        stack.enter_context(serving(serve_unix(str(path), [registration(launcher)])))
+        clients = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(MAX_CONNECTIONS + 100)]
+        for client in clients:
+            client.connect(str(path))
+            client.setblocking(False)
+        eventually(lambda: sum(_is_open(client) for client in clients) == MAX_CONNECTIONS)
+        for client in clients:
+            client.close()
+        with unix_channel(str(path)) as channel:
+            eventually(lambda: ping(channel) is None)
+
+
+def _is_open(client: socket.socket) -> bool:
+    try:
+        return bool(client.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        return False
