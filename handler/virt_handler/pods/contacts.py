@@ -54,7 +54,7 @@ class Contacts:
 
     def observe(self, session: Session, vmi: VirtualMachineInstance | None) -> bool:
         """Brings the session up to date with the node. False: something is missing that no event will announce."""
-        if session.is_gone or session.refused:
+        if session.is_gone or session.refused or session.closed:
             return True
         try:
             self._listen(session)
@@ -92,12 +92,9 @@ class Contacts:
 
     def _listen(self, session: Session) -> None:
         """Before the launcher can have anything to say."""
-        if session.notify is None:
-            try:
-                servicer = NotifyServicer(session, self._wake, self._tell)
-                session.notify = NotifyListener(self._files, session, self._gate, servicer, self._pod_of)
-            except IsADirectoryError as error:
-                raise WrongLauncherError(f"{names.SOCKET_NOTIFY} cannot be made: {error}") from error
+        with session.lock:
+            if session.notify is None and not session.closed:
+                session.notify = self._open_door(session)
         if session.socket_watch is None and session.launcher is None:
             directory = self._files.open_volume(session.pod_uid, names.VOLUME_SOCKETS)
             try:
@@ -106,6 +103,13 @@ class Contacts:
                 )
             finally:
                 os.close(directory)
+
+    def _open_door(self, session: Session) -> NotifyListener:
+        servicer = NotifyServicer(session, self._wake, self._tell)
+        try:
+            return NotifyListener(self._files, session, self._gate, servicer, self._pod_of)
+        except IsADirectoryError as error:
+            raise WrongLauncherError(f"{names.SOCKET_NOTIFY} cannot be made: {error}") from error
 
     def _look(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         """Tries the socket; when it is not there yet, the watch that was set before wakes us."""

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 import uuid
 from pathlib import Path
 from typing import Any
@@ -82,6 +85,11 @@ class Pod:
         assert process.stdout is not None
         return process.stdout.readline().strip()
 
+    def asked_in_vain(self) -> bool:
+        """Whether virt-handler has given up a call to its launcher."""
+        lines = [line for line in self.node.log().splitlines() if "the launcher does not answer" in line]
+        return any(f'"default/{self.name}"' in line for line in lines)
+
     @property
     def status(self) -> dict[str, Any]:
         found: dict[str, Any] = self.node.kube.objects[f"{_VMIS}/{self.name}"]["status"]
@@ -99,6 +107,8 @@ class RealNode:
         self.all: list[Pod] = []
         self.processes: list[subprocess.Popen[str]] = []
         self.handler: subprocess.Popen[bytes] | None = None
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._health = free.getsockname()[1]
         kube.put(f"/api/v1/nodes/{NODE}", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
 
     def pod(self, name: str) -> Pod:
@@ -118,7 +128,7 @@ class RealNode:
             "device-plugin-dir": "",
             "node-info-dir": self.root / "info",
             "state-dir": self.root / "state",
-            "health-listen": "127.0.0.1:0",
+            "health-listen": f"127.0.0.1:{self._health}",
         }
         program = Path(sys.executable).with_name("virt-handler")
         with (self.root / "log").open("wb") as log:
@@ -148,6 +158,14 @@ class RealNode:
         }
         path.write_text(json.dumps(config))
         return path
+
+    def reconciles_longer_than(self, bucket: str) -> int:
+        """How often the loop was busy with one VMI for longer, by virt-handler's own count."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._health}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+        found = re.findall(r'^virt_reconcile_seconds_bucket\{controller="vmi",le="([^"]+)"\} (\d+)', text, re.MULTILINE)
+        counts = {bound: int(count) for bound, count in found}
+        return counts["+Inf"] - counts[bucket]
 
     def log(self) -> str:
         return (self.root / "log").read_text(errors="replace")
