@@ -98,13 +98,25 @@ def half_sent(
 
 
 @contextmanager
-def idle_connections(host: str, port: int, count: int) -> Iterator[list[socket.socket]]:
+def idle_connections(host: str, port: int, count: int, source: str = "") -> Iterator[list[socket.socket]]:
     """As many as the server takes; it may close them."""
     with ExitStack() as stack:
         opened = []
         for _ in range(count):
             try:
-                opened.append(stack.enter_context(socket.create_connection((host, port), timeout=1.0)))
+                client = socket.create_connection((host, port), timeout=1.0, source_address=(source, 0))
             except OSError:
                 break
+            opened.append(stack.enter_context(client))
+            client.setblocking(False)
         yield opened
+
+
+def is_open(client: socket.socket) -> bool:
+    """Whether the server has not hung up."""
+    try:
+        return bool(client.recv(1, socket.MSG_PEEK))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False

@@ -65,8 +65,9 @@ class Guard(_Interceptor):
     """Each call gets its place before its first message is waited for: gRPC would wait for that without end, and with
     nobody's leave. So to gRPC every call is a stream of requests, which looks the same on the wire."""
 
-    def __init__(self, by_token: ByToken) -> None:
-        self._by_token = by_token
+    def __init__(self, by_token: ByToken, whose: Callable[[str], str] = address_of) -> None:
+        """`whose` is the address of a peer as gRPC names it."""
+        self._by_token, self._whose = by_token, whose
         self._checks, self._watches = Places(shares.HEALTH_CHECKS), Places(shares.HEALTH_WATCHES)
         self._newcomers, self._callers = Places(shares.NEWCOMERS), Places(shares.CALLERS)
 
@@ -109,7 +110,7 @@ class Guard(_Interceptor):
     @asynccontextmanager
     async def _place(self, method: str, context: Any) -> AsyncIterator[None]:
         """For as long as the call lasts. Raises Failure, Problem."""
-        address = address_of(context.peer())
+        address = self._whose(context.peer())
         if method.startswith(PUBLIC):
             with (self._watches if method == _HEALTH_WATCH else self._checks).one(address):
                 yield

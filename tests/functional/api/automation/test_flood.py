@@ -6,12 +6,13 @@ from typing import Any
 
 import grpc
 import pytest
-from framework.grpcflood import half_sent, health_watches
+from framework.grpcflood import half_sent, health_watches, idle_connections, is_open
 from framework.waiting import eventually
 from functional.api.automation.rig import AutomationRig
 from functional.api.rig import OTHER_TOKEN, TOKEN
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from virt_api.automation.front import CONNECTIONS
 from virt_api.automation.shares import CALLERS, HEALTH_WATCHES
 from virt_client import AutomationError
 from virt_protos.automation.v1 import automation_pb2 as pb
@@ -36,6 +37,14 @@ def test_health_streams_without_a_token_keep_nobody_out(auto: AutomationRig) -> 
             assert client.version()
         assert health(auto) == health_pb2.HealthCheckResponse.SERVING
         eventually(lambda: flood.held() <= HEALTH_WATCHES.each)
+
+
+def test_idle_connections_of_one_address_keep_nobody_else_out(auto: AutomationRig) -> None:
+    """A thousand of them, before any TLS: those from another address find the door open."""
+    with idle_connections("127.0.0.1", auto.port, 1000, source="127.0.0.2") as held:
+        eventually(lambda: sum(is_open(each) for each in held) <= CONNECTIONS.each)
+        with auto.client() as client:
+            assert client.version()
 
 
 def test_a_health_stream_is_still_served_as_long_as_it_likes(auto: AutomationRig) -> None:
