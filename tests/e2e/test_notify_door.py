@@ -1,4 +1,4 @@
-"""The socket on which a launcher speaks to virt-handler is the launcher's: nobody else on the node speaks for a guest."""
+"""The socket on which a launcher speaks to virt-handler is the launcher's: nobody else on the node uses it."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import json
 import shutil
@@ -20,6 +21,7 @@ from framework.waiting import eventually
 
 from virt_core.rpc.status import failure_of, invalid_argument, unavailable
 from virt_handler.loop import pulse, watchdog
+from virt_handler.pods import gate
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.notify.v1 import notify_pb2
 
@@ -295,6 +297,21 @@ def test_floods_are_refused_and_the_state_is_still_learnt(node: Node, launcher: 
         assert codes == {grpc.StatusCode.RESOURCE_EXHAUSTED}
         launcher.domain = pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="User")
         eventually(lambda: node.condition("Paused"))
+
+
+def test_launcher_that_was_let_go_for_its_silence_speaks_again(
+    node: Node, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its channel connects anew by itself; no message is lost over it."""
+    monkeypatch.setattr(gate, "Limits", functools.partial(gate.Limits, idle_s=0.2))
+    with node.handler() as handler:
+        start(node, launcher)
+        eventually(lambda: not handler.gate._sides)
+        request = notify_pb2.DomainChangedRequest(
+            domain=pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="User"), sequence=100
+        )
+        launcher.stub().DomainChanged(request)
+        eventually(lambda: node.condition("Paused").get("reason") == "PausedByUser")
 
 
 def test_oversized_messages_are_refused(node: Node, launcher: FakeLauncher) -> None:
