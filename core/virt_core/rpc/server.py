@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -18,18 +18,19 @@ Guard = Callable[[grpc.ServicerContext], object]
 MAX_MESSAGE_BYTES = 8 << 20
 #: Our peers need one each.
 MAX_CONNECTIONS = 256
+_NEVER_MS = 2**31 - 1
 
-_OPTIONS = [
-    ("grpc.so_reuseport", 0),
+_OPTIONS: dict[str, int] = {
+    "grpc.so_reuseport": 0,
     # Peers may ping a quiet connection this often without being cut off.
-    ("grpc.http2.min_ping_interval_without_data_ms", 5000),
-    ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.keepalive_time_ms", 30000),
-    ("grpc.keepalive_timeout_ms", 10000),
+    "grpc.http2.min_ping_interval_without_data_ms": 5000,
+    "grpc.keepalive_permit_without_calls": 1,
+    "grpc.keepalive_time_ms": 30000,
+    "grpc.keepalive_timeout_ms": 10000,
     # Who may call is known only after the handshake; until then everybody costs a descriptor.
-    ("grpc.max_allowed_incoming_connections", MAX_CONNECTIONS),
-    ("grpc.server_handshake_timeout_ms", 10000),
-]
+    "grpc.max_allowed_incoming_connections": MAX_CONNECTIONS,
+    "grpc.server_handshake_timeout_ms": 10000,
+}
 
 
 class RpcServer:
@@ -60,14 +61,19 @@ def serve_unix(
     guard: Guard | None = None,
     name: str = "rpc",
     max_message_bytes: int = MAX_MESSAGE_BYTES,
+    idle_s: float = 0.0,
 ) -> RpcServer:
-    """Serves on a socket file. With `dir_fd` the path is relative to that open directory, which must stay open.
+    """Serves on a socket file. With `dir_fd` the path is relative to that open directory, which must stay open. With
+    `idle_s` connections without a call are let go, and nobody is woken to see whether they are still there.
 
     The kernel takes 107 bytes at most for such a path, which a Pod's directory exceeds; the way over the descriptor is
     short, and nobody can swap the directory meanwhile.
     """
     address = path if dir_fd is None else f"/proc/self/fd/{dir_fd}/{path}"
-    server, pool = _make(workers, guard, name, max_message_bytes)
+    more = {"grpc.max_receive_message_length": max_message_bytes}
+    if idle_s:
+        more |= {"grpc.max_connection_idle_ms": int(idle_s * 1000), "grpc.keepalive_time_ms": _NEVER_MS}
+    server, pool = _make(workers, guard, name, more)
     _register(server, handlers)
     return _start(server, pool, server.add_insecure_port(f"unix:{address}"), path)
 
@@ -82,15 +88,15 @@ def serve_tcp(
     name: str = "rpc",
 ) -> RpcServer:
     """Serves on `host:port` with mutual TLS. Port 0: see `.port`."""
-    server, pool = _make(workers, guard, name)
+    server, pool = _make(workers, guard, name, {"grpc.max_receive_message_length": MAX_MESSAGE_BYTES})
     _register(server, handlers)
     return _start(server, pool, server.add_secure_port(address, tls.server_credentials()), address)
 
 
 def _make(
-    workers: int, guard: Guard | None, name: str, max_message_bytes: int = MAX_MESSAGE_BYTES
+    workers: int, guard: Guard | None, name: str, more: Mapping[str, int]
 ) -> tuple[grpc.Server, ThreadPoolExecutor]:
-    options = [*_OPTIONS, ("grpc.max_receive_message_length", max_message_bytes)]
+    options = list((_OPTIONS | dict(more)).items())
     pool = ThreadPoolExecutor(workers, thread_name_prefix=name)
     interceptors: list[Interceptor] = [FailureInterceptor(guard)]
     return grpc.server(pool, interceptors=interceptors, options=options, maximum_concurrent_rpcs=workers * 4), pool

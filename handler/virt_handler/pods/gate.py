@@ -43,8 +43,8 @@ class Limits:
     #: A message may have half of it.
     bytes_burst: int = 512 * 1024
     bytes_per_second: float = 16 * 1024
-    #: A launcher that has something to say later connects anew.
-    idle_s: float = 60.0
+    #: Of one who says nothing at all. A launcher that has something to say later connects anew.
+    idle_s: float = 90.0
 
 
 class _Side:

@@ -36,6 +36,8 @@ log = get_logger(__name__)
 _REASON = re.compile(r"[A-Z][A-Za-z0-9]{0,63}")
 #: How soon the loop asks a launcher that talks too much.
 _ASK_AFTER_S = 1.0
+#: Less than the gate waits, which cuts where gRPC says goodbye.
+_IDLE_S = 60.0
 _EVENT_TYPES = (names.EVENT_NORMAL, names.EVENT_WARNING)
 
 #: session, seconds → the loop should look at it then.
@@ -99,6 +101,7 @@ class NotifyListener:
             workers=2,
             name="notify",
             max_message_bytes=MAX_NOTIFY_BYTES,
+            idle_s=_IDLE_S,
         )
 
     def close(self) -> None:

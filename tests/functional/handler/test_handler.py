@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import json
 import shutil
@@ -21,7 +20,7 @@ from framework.waiting import eventually
 
 from virt_core.rpc.status import failure_of, invalid_argument, unavailable
 from virt_handler.loop import pulse, watchdog
-from virt_handler.pods import gate
+from virt_handler.pods import notify_server
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.notify.v1 import notify_pb2
 
@@ -303,7 +302,7 @@ def test_launcher_that_was_let_go_for_its_silence_speaks_again(
     node: Node, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its channel connects anew by itself; no message is lost over it."""
-    monkeypatch.setattr(gate, "Limits", functools.partial(gate.Limits, idle_s=0.2))
+    monkeypatch.setattr(notify_server, "_IDLE_S", 0.2)
     with node.handler() as handler:
         start(node, launcher)
         eventually(lambda: not handler.gate._sides)
