@@ -17,6 +17,7 @@ from virt_api.admission.review import PatchOps
 from virt_core.apis import gates
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
+from virt_core.apis.base import UNREADABLE
 from virt_core.apis.clone import VirtualMachineCloneSpec
 from virt_core.apis.export import VirtualMachineExportSpec
 from virt_core.apis.names import GROUP
@@ -182,7 +183,7 @@ def _restore(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
 def _patch_path(text: str) -> str | None:
     try:
         operation = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     path = operation.get("path") if isinstance(operation, dict) else None
     return path if isinstance(path, str) else None

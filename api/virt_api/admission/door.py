@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from virt_api.admission.causes import Cause, Denied, Refused, not_supported
-from virt_api.admission.objects import document_of, is_terminating
+from virt_api.admission.objects import document_of, inside, is_terminating
 from virt_api.admission.review import Accepted, Admitter, PatchOps
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.support.paths import is_under
@@ -69,14 +69,10 @@ def missing_in(support: Support, kind: str, document: dict[str, Any]) -> list[Mi
     vm, machine = PLACES[kind]
     above = machine.rpartition(".")[0]
     metadata = f"{above}.metadata" if above else "metadata"
-    found = support.of_machine(_at(document, machine), machine) + support.of_metadata(_at(document, metadata), metadata)
-    return found + (support.of_vm(_at(document, vm), vm) if vm else [])
-
-
-def _at(document: Any, path: str) -> Any:
-    for name in path.split("."):
-        document = document.get(name) if isinstance(document, dict) else None
-    return document
+    found = support.of_machine(inside(document, machine), machine) + support.of_metadata(
+        inside(document, metadata), metadata
+    )
+    return found + (support.of_vm(inside(document, vm), vm) if vm else [])
 
 
 def _others(support: Support, admit: Admitter, request: AdmissionRequest, paths: list[str]) -> Iterator[Cause]:

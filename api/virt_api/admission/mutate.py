@@ -13,6 +13,7 @@ from virt_api.admission.defaults import apply_defaults
 from virt_api.admission.objects import (
     annotations_of,
     document_of,
+    inside,
     metadata_of,
     namespace_of,
     read_spec,
@@ -106,7 +107,7 @@ class VMIMutator:
 
 def _keep_identity(spec: VirtualMachineInstanceSpec, old: dict[str, Any]) -> None:
     """The UUID was chosen by chance when the machine was made."""
-    known = ((old["spec"].get("domain") or {}).get("firmware") or {}).get("uuid")
+    known = inside(old, "spec.domain.firmware.uuid")
     firmware = spec.domain.firmware or Firmware()
     if isinstance(known, str) and not firmware.uuid:
         spec.domain.firmware = replace(firmware, uuid=known)

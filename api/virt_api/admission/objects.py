@@ -6,9 +6,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from virt_api.admission.causes import Cause, Refused, invalid, required
+from virt_api.admission.causes import Cause, Denied, Refused, invalid, required
 from virt_api.admission.document import read
 from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.base import UNREADABLE
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
 T = TypeVar("T")
@@ -17,9 +18,25 @@ _TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 
 
 def document_of(raw: msgspec.Raw) -> dict[str, Any]:
-    """The object as plain JSON; empty when there is none (the old object of a create)."""
-    document = msgspec.json.decode(raw) if bytes(raw) else None
+    """The object as plain JSON; empty when there is none (the old object of a create). Raises Denied."""
+    try:
+        document = msgspec.json.decode(raw) if bytes(raw) else None
+    except UNREADABLE as error:
+        raise Denied(f"the object cannot be read: {error}") from error
     return document if isinstance(document, dict) else {}
+
+
+def inside(document: Any, path: str) -> Any:
+    """What stands at a path such as spec.domain; None where there is no such place."""
+    for name in path.split("."):
+        document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
+def part_of(document: Any, path: str) -> dict[str, Any]:
+    """The object at a path; an empty one where something else stands."""
+    found = inside(document, path)
+    return found if isinstance(found, dict) else {}
 
 
 def read_spec(document: dict[str, Any]) -> VirtualMachineInstanceSpec:

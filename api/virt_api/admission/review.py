@@ -11,7 +11,7 @@ import msgspec
 
 from virt_api.admission.causes import Cause, Denied, Refused
 from virt_core.apis.admission import AdmissionRequest, AdmissionResponse, AdmissionReview
-from virt_core.apis.base import decode
+from virt_core.apis.base import UNREADABLE, decode
 from virt_core.apis.meta import Status, StatusCause, StatusDetails
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.metrics import Counter
@@ -47,9 +47,10 @@ def answer(body: bytes, admit: Admitter, path: str = "") -> bytes:
         accepted = admit(request)
     except Refused as refused:
         return _refuse(request, refusal(request, refused.causes), path)
+    except RecursionError:
+        return _refuse(request, _denial(Denied("the object is nested deeper than virt-api reads")), path)
     except Denied as denied:
-        status = Status(status="Failure", reason=denied.reason, code=denied.code, message=denied.message)
-        return _refuse(request, status, path)
+        return _refuse(request, _denial(denied), path)
     REVIEWS.inc(path, "allowed")
     if not isinstance(accepted, Accepted):
         accepted = Accepted(accepted or [])
@@ -69,7 +70,7 @@ def _refuse(request: AdmissionRequest, status: Status, path: str) -> bytes:
 def _request(body: bytes) -> AdmissionRequest:
     try:
         review = decode(body, AdmissionReview)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise BadReview(f"not an AdmissionReview: {error}") from error
     if review.request is None:
         raise BadReview("the AdmissionReview has no request")
@@ -88,6 +89,10 @@ def refusal(request: AdmissionRequest, causes: list[Cause]) -> Status:
         causes=[StatusCause(reason=c.type, message=c.message, field=c.field) for c in causes[:MAX_CAUSES]],
     )
     return Status(status="Failure", reason="Invalid", code=422, message=message, details=details)
+
+
+def _denial(denied: Denied) -> Status:
+    return Status(status="Failure", reason=denied.reason, code=denied.code, message=denied.message)
 
 
 def _encode(response: AdmissionResponse) -> bytes:

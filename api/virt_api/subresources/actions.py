@@ -52,9 +52,10 @@ async def freeze(call: Call) -> web.Response:
     checks.running(vmi)
     if timeout.unfreeze_timeout is None:
         raise Problem(400, "unfreezeTimeout is required; 0s means that nothing but unfreeze lets the filesystems go")
-    wanted = math.ceil(seconds(timeout.unfreeze_timeout))
-    if wanted > MAX_FREEZE_S:
+    given = seconds(timeout.unfreeze_timeout)
+    if given > MAX_FREEZE_S:
         raise Problem(400, f"unfreezeTimeout must be at most {MAX_FREEZE_S} s, or 0s for no limit")
+    wanted = math.ceil(given)
     node = await call.nodes.of(vmi)
     await node.call("Freeze", node_pb2.FreezeRequest(vmi=vmi_ref(vmi), unfreeze_timeout_seconds=wanted))
     return web.Response()

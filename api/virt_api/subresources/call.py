@@ -12,7 +12,7 @@ from virt_api.authn import Identity
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem, from_api
-from virt_core.apis.base import Struct, decode
+from virt_core.apis.base import UNREADABLE, Struct, decode
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.configvalues import ClusterConfig
@@ -67,7 +67,7 @@ class Call:
             return decode(body, cls)
         except msgspec.ValidationError as error:
             raise Problem(400, f"the body does not fit this call: {error}") from error
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise not_json() from error
 
 

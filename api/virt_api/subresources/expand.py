@@ -11,7 +11,7 @@ from virt_api.admission import document
 from virt_api.admission.causes import Refused
 from virt_api.problems import Problem
 from virt_api.subresources.call import Call, json_response, not_json
-from virt_core.apis.base import to_plain
+from virt_core.apis.base import UNREADABLE, to_plain
 from virt_core.apis.meta import StatusCause, StatusDetails
 from virt_core.apis.names import GROUP
 from virt_core.apis.vm import VirtualMachine
@@ -56,7 +56,7 @@ def _document(body: bytes) -> dict[str, Any]:
         raise Problem(400, "this call needs a body: a VirtualMachine")
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise not_json() from error
     if not isinstance(found, dict):
         raise Problem(400, "the body is not an object")

@@ -24,6 +24,9 @@ class Struct(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", g
     """A piece of an API object. No cycles, so no need for the garbage collector (half the memory in a cache)."""
 
 
+#: What reading JSON raises: it does not fit, it is no JSON, no UTF-8, or nested deeper than anybody means.
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 T = TypeVar("T")
 
 _encoder = msgspec.json.Encoder()
@@ -34,7 +37,7 @@ _first_look = threading.Lock()
 
 
 def decode(data: bytes | str, cls: type[T]) -> T:
-    """Reads JSON into a struct. Raises msgspec.ValidationError, whose text carries the path of the field."""
+    """Reads JSON into a struct. Raises UNREADABLE; the text of a ValidationError carries the path of the field."""
     result: T = (_decoders.get(cls) or _make_decoder(cls)).decode(data)
     return result
 

@@ -6,12 +6,23 @@ import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from virt_api.admission.causes import Cause, Refused, invalid, not_supported
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.defaults import apply_defaults
 from virt_api.admission.instancetypes import Instancetypes
 from virt_api.admission.metadata import template_metadata
-from virt_api.admission.objects import document_of, is_terminating, name_of, namespace_of, read_member, user_of
+from virt_api.admission.objects import (
+    document_of,
+    inside,
+    is_terminating,
+    name_of,
+    namespace_of,
+    part_of,
+    read_member,
+    user_of,
+)
 from virt_api.admission.review import Accepted
 from virt_api.admission.rules import SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
@@ -77,7 +88,7 @@ class VMValidator:
 
 
 def _matchers(document: Any) -> tuple[Any, Any]:
-    spec = document.get("spec") or {}
+    spec = part_of(document, "spec")
     return spec.get("instancetype"), spec.get("preference")
 
 
@@ -107,7 +118,7 @@ def broken_spec(
 
 
 def _data_volume_namespaces(spec: VirtualMachineSpec, old: Any, namespace: str) -> Iterator[Cause]:
-    before = (old.get("spec") or {}).get("dataVolumeTemplates")
+    before = inside(old, "spec.dataVolumeTemplates")
     if before is not None and before == to_plain(spec).get("dataVolumeTemplates"):
         return
     for i, entry in enumerate(spec.data_volume_templates):
@@ -117,7 +128,7 @@ def _data_volume_namespaces(spec: VirtualMachineSpec, old: Any, namespace: str) 
 
 def frozen_while_busy(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
     """A snapshot or a restore that is under way needs the VM to hold still."""
-    status, after, before = new.get("status") or {}, new.get("spec") or {}, old.get("spec") or {}
+    status, after, before = part_of(new, "status"), part_of(new, "spec"), part_of(old, "spec")
     if status.get("snapshotInProgress"):
         if _volumes(after) != _volumes(before):
             yield not_supported("spec", "volumes cannot be changed while a snapshot is being taken")
@@ -128,7 +139,7 @@ def frozen_while_busy(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Caus
 
 
 def _volumes(spec: dict[str, Any]) -> Any:
-    return ((spec.get("template") or {}).get("spec") or {}).get("volumes") or []
+    return inside(spec, "template.spec.volumes") or []
 
 
 def _strategy(spec: dict[str, Any]) -> Any:
@@ -137,7 +148,11 @@ def _strategy(spec: dict[str, Any]) -> Any:
 
 
 def _status(document: dict[str, Any]) -> VirtualMachineStatus | None:
+    """Only where it asks for something. Raises Refused."""
     status = document.get("status")
-    return (
-        from_plain(status, VirtualMachineStatus) if isinstance(status, dict) and status.get("volumeRequests") else None
-    )
+    if not isinstance(status, dict) or not status.get("volumeRequests"):
+        return None
+    try:
+        return from_plain(status, VirtualMachineStatus)
+    except msgspec.ValidationError as error:
+        raise Refused([invalid("status", str(error))]) from error
