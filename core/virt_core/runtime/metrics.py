@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 Labels = tuple[str, ...]
 
 #: Seconds; from a cache hit to a slow boot.
 DEFAULT_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+
+
+#: Labels may come from a caller, who must not fill the memory with them: so many sets of a metric are told apart.
+MAX_SERIES = 2000
+MAX_LABEL = 128
+OTHER = "other"
 
 
 class Registry:
@@ -63,6 +69,11 @@ class _Metric:
             raise ValueError(f"metric {self.name} takes the labels {self.labels}, not {values}")
         return values
 
+    def _series_of(self, values: Labels, known: Container[Labels], count: int) -> Labels:
+        """The labels under which something is kept: those given, or those of all that came too late."""
+        key = tuple(value[:MAX_LABEL] for value in self._key(values))
+        return key if key in known or count < MAX_SERIES else (OTHER,) * len(key)
+
     def samples(self) -> Iterator[str]:
         raise NotImplementedError
 
@@ -75,8 +86,8 @@ class Counter(_Metric):
         self._values: dict[Labels, float] = {} if labels else {(): 0.0}
 
     def inc(self, *values: str, by: float = 1.0) -> None:
-        key = self._key(values)
         with self._lock:
+            key = self._series_of(values, self._values, len(self._values))
             self._values[key] = self._values.get(key, 0.0) + by
 
     def value(self, *values: str) -> float:
@@ -94,9 +105,8 @@ class Gauge(Counter):
     kind = "gauge"
 
     def set(self, value: float, *values: str) -> None:
-        key = self._key(values)
         with self._lock:
-            self._values[key] = value
+            self._values[self._series_of(values, self._values, len(self._values))] = value
 
     def track(self, read: Callable[[], float]) -> None:
         """Reads the value when somebody looks, for what is known anyway (a queue's length)."""
@@ -124,8 +134,8 @@ class Histogram(_Metric):
         self._series: dict[Labels, tuple[list[int], list[float]]] = {}
 
     def observe(self, value: float, *values: str) -> None:
-        key = self._key(values)
         with self._lock:
+            key = self._series_of(values, self._series, len(self._series))
             counts, total = self._series.setdefault(key, ([0] * (len(self._bounds) + 1), [0.0]))
             counts[bisect_left(self._bounds, value)] += 1
             total[0] += value
