@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 from virt_core.apis import names
 from virt_core.apis.facts import grace_seconds
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_handler.decisions.limits import MAX_ADDRESSES, MAX_COMMANDS, MAX_INTERFACES, MAX_NEEDS, MAX_WORD, clip
+from virt_handler.decisions.limits import (
+    MAX_ADDRESSES,
+    MAX_COMMANDS,
+    MAX_DISKS,
+    MAX_INTERFACES,
+    MAX_NEEDS,
+    MAX_WORD,
+    clip,
+)
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 ALIVE = frozenset(
@@ -61,22 +71,44 @@ def bounded(domain: pb.Domain) -> pb.Domain:
     del copy.interfaces[MAX_INTERFACES:]
     for nic in copy.interfaces:
         del nic.ip_addresses[MAX_ADDRESSES:]
-        nic.ip_addresses[:] = [clip(address, MAX_WORD) for address in nic.ip_addresses]
-        nic.name, nic.mac, nic.guest_name = (
-            clip(nic.name, MAX_WORD),
-            clip(nic.mac, MAX_WORD),
-            clip(nic.guest_name, MAX_WORD),
-        )
-    for field in copy.os_info.DESCRIPTOR.fields if copy.HasField("os_info") else ():
-        setattr(copy.os_info, field.name, clip(getattr(copy.os_info, field.name), MAX_WORD))
-    copy.message = clip(copy.message)
-    copy.reason = clip(copy.reason, MAX_WORD)
+        _clip_words(nic)
+    if copy.HasField("os_info"):
+        _clip_words(copy.os_info)
+    message = clip(copy.message)
     if copy.HasField("access_credentials"):
         copy.access_credentials.message = clip(copy.access_credentials.message)
-    copy.agent_version = clip(copy.agent_version, MAX_WORD)
     del copy.agent_commands[MAX_COMMANDS:]
-    copy.agent_commands[:] = [clip(command, MAX_WORD) for command in copy.agent_commands]
+    _clip_words(copy)
+    copy.message = message
+    targets = [
+        (clip(name, MAX_WORD), clip(at, MAX_WORD)) for name, at in islice(domain.disk_targets.items(), MAX_DISKS)
+    ]
+    copy.disk_targets.clear()
+    copy.disk_targets.update(targets)
     return copy
+
+
+def bounded_info(info: pb.GetGuestInfoResponse) -> pb.GetGuestInfoResponse:
+    """Likewise of what the guest agent says about the guest."""
+    same = bounded(pb.Domain(interfaces=info.interfaces[:MAX_INTERFACES], os_info=info.os_info))
+    copy = pb.GetGuestInfoResponse(
+        agent_version=info.agent_version, hostname=info.hostname, timezone=info.timezone, interfaces=same.interfaces
+    )
+    if info.HasField("os_info"):
+        copy.os_info.CopyFrom(same.os_info)
+    _clip_words(copy)
+    return copy
+
+
+def _clip_words(message: Any) -> None:
+    """Every text of a message, and every text of its lists."""
+    for field, value in message.ListFields():
+        if field.type != field.TYPE_STRING:
+            continue
+        if isinstance(value, str):
+            setattr(message, field.name, clip(value, MAX_WORD))
+        else:
+            value[:] = [clip(text, MAX_WORD) for text in value]
 
 
 def bounded_needs(synced: pb.Synced) -> pb.Synced:

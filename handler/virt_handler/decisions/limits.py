@@ -9,6 +9,8 @@ MAX_INTERFACES = 64
 MAX_COMMANDS = 128
 MAX_GUEST_ONLY_INTERFACES = 10
 MAX_ADDRESSES = 32
+#: As many as a VMI may have volumes.
+MAX_DISKS = 256
 #: Reasons for a restart; the first ones are reason enough.
 MAX_NEEDS = 8
 MAX_WORD = 253

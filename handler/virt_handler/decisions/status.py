@@ -124,7 +124,7 @@ def _running(
     return replace(
         status,
         interfaces=interfaces.merged(vmi, domain, view.report),
-        volume_status=_volumes(status, domain),
+        volume_status=_volumes(vmi, status, domain),
         machine=Machine(type=domain.machine_type) if domain.machine_type else status.machine,
         memory=_memory(status, domain),
         fs_freeze_status="frozen" if domain.filesystems_frozen else "",
@@ -209,9 +209,13 @@ def _credentials(status: Status, domain: pb.Domain, now: datetime) -> Status:
     return with_condition(status, kind, names.FALSE, names.EVENT_CREDENTIALS_FAILED, told.message, now=now)
 
 
-def _volumes(status: Status, domain: pb.Domain) -> list[VolumeStatus]:
+def _volumes(vmi: VirtualMachineInstance, status: Status, domain: pb.Domain) -> list[VolumeStatus]:
+    """A launcher says where the VMI's volumes are, not which ones it has."""
     known = {volume.name: volume for volume in status.volume_status}
+    asked = {volume.name for volume in vmi.spec.volumes} | known.keys()
     for name, target in domain.disk_targets.items():
+        if name not in asked:
+            continue
         known[name] = replace(known.get(name) or VolumeStatus(name=name), target=target)
     return [known[name] for name in sorted(known)]
 

@@ -23,6 +23,10 @@ from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 _FIRST_RETRY_S = 0.5
 _MAX_RETRY_S = 15.0
+#: What a launcher may say of itself; other names are not its own.
+_LAUNCHER_HANDOFFS = frozenset(
+    {handoffs.LAUNCHER_READY.name, handoffs.DOMAIN_DEFINED.name, handoffs.GUEST_STARTED.name}
+)
 
 
 class Session:
@@ -194,7 +198,7 @@ class Session:
             self._synced = bounded_needs(told)
             self._sync = Work(Task.DONE, started=self._sync.started, asked=self._sync.asked)
             self._failures["sync"] = 0
-            for handoff in response.handoffs:
+            for handoff in (each for each in response.handoffs if each.name in _LAUNCHER_HANDOFFS):
                 self._handoffs.setdefault(handoff.name, _moment(handoff.time_us, self._clock.now()))
             self.domain_read(response.domain, version)
 

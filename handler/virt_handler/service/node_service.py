@@ -19,6 +19,7 @@ from virt_core.rpc.server import RpcServer, serve_tcp
 from virt_core.rpc.status import failed_precondition, invalid_argument, not_found, unavailable
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_core.runtime.logs import get_logger
+from virt_handler.decisions.domains import bounded, bounded_info
 from virt_handler.decisions.silence import Verdict
 from virt_handler.loop.roster import Sessions
 from virt_handler.loop.sessions import Session
@@ -107,10 +108,10 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         return self._command(request, Launcher.unpause)
 
     def GetGuestInfo(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetGuestInfoResponse:
-        return pb.GetGuestInfoResponse(info=self._ask(request.vmi, Launcher.get_guest_info))
+        return pb.GetGuestInfoResponse(info=bounded_info(self._ask(request.vmi, Launcher.get_guest_info)))
 
     def GetDomain(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetDomainResponse:
-        return pb.GetDomainResponse(domain=self._ask(request.vmi, Launcher.get_domain))
+        return pb.GetDomainResponse(domain=bounded(self._ask(request.vmi, Launcher.get_domain)))
 
     def SoftReboot(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.VMIResponse:
         return self._command(request, Launcher.soft_reboot)
