@@ -45,30 +45,23 @@ def report_from_params(params: dict[str, Any]) -> AgentReport:
 
 def version_from_answer(answer: str) -> str:
     """The version out of the answer to guest-info; empty when the guest answers something else."""
-    try:
-        found = json.loads(answer)["return"]["version"]
-    except (ValueError, KeyError, TypeError):
-        return ""
-    return _text(found)[:MAX_VERSION]
+    found = _returned(answer)
+    return _text(found.get("version"))[:MAX_VERSION] if isinstance(found, dict) else ""
 
 
 def commands_from_answer(answer: str) -> tuple[str, ...]:
     """What the agent can do, out of the same answer."""
-    if len(answer) > MAX_ANSWER:
-        return ()
-    try:
-        rows = json.loads(answer)["return"]["supported_commands"][:MAX_COMMANDS]
-        names = (_text(row["name"]) for row in rows if row.get("enabled") is True)
-        return tuple(sorted(name for name in names if _COMMAND.fullmatch(name)))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return ()
+    found = _returned(answer)
+    rows = _objects(found.get("supported_commands") if isinstance(found, dict) else None, MAX_COMMANDS)
+    names = (_text(row.get("name")) for row in rows if row.get("enabled") is True)
+    return tuple(sorted(name for name in names if _COMMAND.fullmatch(name)))
 
 
 def users_from_answer(answer: str) -> tuple[AgentUser, ...]:
     """The answer to guest-get-users."""
     return tuple(
         AgentUser(_text(row.get("user")), _text(row.get("domain")), _seconds(row.get("login-time")))
-        for row in _rows(answer)[:MAX_USERS]
+        for row in _objects(_returned(answer), MAX_USERS)
     )
 
 
@@ -83,7 +76,7 @@ def filesystems_from_answer(answer: str) -> tuple[AgentFilesystem, ...]:
             total_bytes=_bytes(row.get("total-bytes")),
             disks=_disks(row.get("disk")),
         )
-        for row in _rows(answer)[:MAX_FILESYSTEMS]
+        for row in _objects(_returned(answer), MAX_FILESYSTEMS)
     )
 
 
@@ -110,10 +103,7 @@ def exit_from_answer(answer: str) -> GuestExit | None:
 def _record(answer: str) -> dict[str, Any]:
     if len(answer) > MAX_ANSWER:
         raise LauncherError(f"the guest agent answered more than {MAX_ANSWER} bytes")
-    try:
-        found = json.loads(answer)["return"]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        found = None
+    found = _returned(answer)
     if not isinstance(found, dict):
         raise LauncherError("the guest agent answered something that is not understood")
     return found
@@ -130,23 +120,27 @@ def _output(value: Any) -> str:
     return "".join(c for c in text if c.isprintable() or c in "\n\t")
 
 
-def _rows(answer: str) -> list[dict[str, Any]]:
+def _returned(answer: str) -> Any:
+    """What the agent gave back; None when it says something else, too much, or nests it too deep."""
     if len(answer) > MAX_ANSWER:
-        return []
+        return None
     try:
-        found = json.loads(answer)["return"]
+        return json.loads(answer)["return"]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return []
-    return [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+        return None
+
+
+def _objects(value: Any, limit: int) -> list[dict[str, Any]]:
+    """The rows of a list, as far as they are rows."""
+    return [row for row in value if isinstance(row, dict)][:limit] if isinstance(value, list) else []
 
 
 def _disks(value: Any) -> tuple[tuple[str, str], ...]:
-    rows = [row for row in value[:MAX_DISKS] if isinstance(row, dict)] if isinstance(value, list) else []
-    return tuple((_text(row.get("serial")), _text(row.get("bus-type"))) for row in rows)
+    return tuple((_text(row.get("serial")), _text(row.get("bus-type"))) for row in _objects(value, MAX_DISKS))
 
 
 def _bytes(value: Any) -> int:
-    return value if isinstance(value, int) and 0 <= value < _MAX_BYTES else 0
+    return value if type(value) is int and 0 <= value < _MAX_BYTES else 0
 
 
 def _seconds(value: Any) -> float:
