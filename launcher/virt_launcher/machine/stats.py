@@ -7,6 +7,7 @@ from typing import Any
 
 #: Groups with one entry for each device, by their name in libvirt.
 _LISTS = ("vcpu", "net", "block")
+_MAX_DIGITS = 9
 _GROUPS = {"cpu": "cpu", "balloon": "memory"}
 
 
@@ -26,10 +27,15 @@ def _group(flat: dict[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _list(flat: dict[str, Any], group: str) -> list[dict[str, Any]]:
-    """vCPUs are numbered up to the maximum, those that are not plugged in are missing."""
+    """By the numbers that are there: vCPUs that are not plugged in are missing, and a count may say anything."""
     count = flat.get(f"{group}.count", flat.get(f"{group}.maximum", 0))
-    entries = [{"index": number, **_group(flat, f"{group}.{number}.")} for number in range(count)]
-    return [entry for entry in entries if len(entry) > 1]
+    entries: dict[int, dict[str, Any]] = {}
+    for key, value in flat.items():
+        name, _, rest = key.partition(".")
+        number, _, field = rest.partition(".")
+        if name == group and field and number.isdecimal() and len(number) <= _MAX_DIGITS and int(number) < count:
+            entries.setdefault(int(number), {"index": int(number)})[_camel(field)] = value
+    return [entries[number] for number in sorted(entries)]
 
 
 def _camel(key: str) -> str:
