@@ -80,7 +80,8 @@ class PngWriter:
         for start in range(0, whole * row, row):
             self._pack(self._compressor.compress(b"\0" + self._rest[start : start + row]))
         self._rows += whole
-        self._rest = self._rest[whole * row :]
+        # What comes after the last row belongs to no picture, and is not kept either.
+        self._rest = self._rest[whole * row :] if self._rows < self._height else b""
 
     def finish(self) -> bytes:
         if not self._width or self._rows != self._height:
