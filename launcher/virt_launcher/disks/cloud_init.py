@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,7 +107,7 @@ def _secret(directory: Path, keys: tuple[str, ...], field: str, name: str) -> by
 def _base64(text: str, field: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise InvalidVMIError(field, f"not valid base64: {error}") from error
 
 

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import grpc
-import msgspec
 
 import virt_core
-from virt_core.apis.base import decode
+from virt_core.apis.base import UNREADABLE, decode
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.rpc.handshake import negotiate
 from virt_core.rpc.server import RpcServer, serve_unix
@@ -69,7 +68,7 @@ def options_from(message: pb.SyncOptions) -> SyncOptions:
 def decode_vmi(data: bytes) -> VirtualMachineInstance:
     try:
         return decode(data, VirtualMachineInstance)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise InvalidVMIError("", f"the VMI cannot be read: {error}") from error
 
 
