@@ -49,7 +49,7 @@ def answer(request: bytes) -> NetReport:
         return run(decode(request, NetPlan))
     except NetsetupError as error:
         return _failed(error.step, error.message, error.critical)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return _failed("plan", str(error), True)
     except OSError as error:
         return _failed("kernel", str(error), False)
