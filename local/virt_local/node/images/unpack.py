@@ -11,10 +11,11 @@ import errno
 import os
 import shutil
 import tarfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import IO, Any
 
 from virt_local.node.images.decompress import HashingReader, open_layer
 from virt_local.node.images.layout import Image, ImageError, blob_path
@@ -22,6 +23,18 @@ from virt_local.node.kernel import open_in_root
 
 MAX_ENTRIES = 1_000_000
 MAX_BYTES = 256 << 30
+#: What stands before a file: a long name, attributes. It is read as a whole, so a layer of a few bytes must not claim
+#: gigabytes for it.
+MAX_HEAD = 16 << 10
+_HEADS = (
+    tarfile.XHDTYPE,
+    tarfile.XGLTYPE,
+    tarfile.SOLARIS_XHDTYPE,
+    tarfile.GNUTYPE_LONGNAME,
+    tarfile.GNUTYPE_LONGLINK,
+)
+#: What broken layers make the libraries raise.
+_BROKEN = (OSError, tarfile.TarError, zlib.error, EOFError, RecursionError, ValueError, OverflowError)
 _CHUNK = 1 << 20
 _ZEROS = bytes(_CHUNK)
 _WHITEOUT = ".wh."
@@ -40,7 +53,7 @@ def unpack(store: Path, image: Image, target: Path) -> None:
                 compressed.drain()
                 _expect(compressed.hexdigest(), layer.digest, "layer")
                 _expect(plain.hexdigest(), diff_id, "unpacked layer")
-    except (OSError, tarfile.TarError, EOFError, RecursionError) as err:
+    except _BROKEN as err:
         raise ImageError(f"{image.reference}: cannot unpack: {err}") from err
     finally:
         os.close(root_fd)
@@ -49,6 +62,31 @@ def unpack(store: Path, image: Image, target: Path) -> None:
 def _expect(found: str, digest: str, what: str) -> None:
     if f"sha256:{found}" != digest:
         raise ImageError(f"the {what} {digest} does not have the content that its digest says")
+
+
+class Head(tarfile.TarInfo):
+    """The head of an entry, looked at before what it announces is read."""
+
+    @classmethod
+    def frombuf(cls, buf: Any, encoding: str, errors: str) -> Head:
+        head = super().frombuf(buf, encoding, errors)
+        _check_size(head)
+        if head.type in _HEADS and head.size > MAX_HEAD:
+            raise ImageError(f"an entry has a name or attributes of {head.size} bytes; at most {MAX_HEAD} are read")
+        if head.type == tarfile.GNUTYPE_SPARSE:
+            raise _sparse(head)
+        return head
+
+
+def _check_size(head: tarfile.TarInfo) -> None:
+    """Before it is skipped: the library reads a layer that has ended for as long as the size of an entry says."""
+    if not 0 <= head.size <= MAX_BYTES:
+        raise ImageError(f"the entry {head.name!r} claims {head.size} bytes; at most {MAX_BYTES >> 30} GiB are read")
+
+
+def _sparse(head: tarfile.TarInfo) -> ImageError:
+    """A few bytes of it can stand for any size, and the format of images advises against it."""
+    return ImageError(f"the entry {head.name!r} is a sparse file, which layers must not have")
 
 
 class Layer:
@@ -61,7 +99,7 @@ class Layer:
         self._bytes = 0
 
     def apply(self) -> None:
-        with tarfile.open(fileobj=self._stream, mode="r|", bufsize=_CHUNK) as archive:
+        with tarfile.open(fileobj=self._stream, mode="r|", bufsize=_CHUNK, tarinfo=Head) as archive:
             for number, member in enumerate(archive):
                 if number >= MAX_ENTRIES:
                     raise ImageError(f"a layer has more than {MAX_ENTRIES} entries")
@@ -69,9 +107,12 @@ class Layer:
         self._stream.drain()
 
     def _entry(self, archive: tarfile.TarFile, member: tarfile.TarInfo) -> None:
+        _check_size(member)  # A second time: attributes may say another size than the head.
         path = clean(member.name)
         if path is None:
             return
+        if member.sparse is not None:
+            raise _sparse(member)
         with self._parent(path) as parent:
             if path.name == _OPAQUE:
                 self._clear(parent, path.parent)
