@@ -24,6 +24,8 @@ from virt_local.apiserver.verbs.watch import watch
 log = get_logger("virt-local.apiserver")
 
 BODY_LIMIT = 3 << 20
+#: One warning, and all of an answer, as Kubernetes cuts them.
+_WARNING_LENGTH, _WARNING_BYTES = 256, 4096
 #: What load balancers and start scripts ask, before there are any roles.
 _ALWAYS_ALLOWED = ("/healthz", "/livez", "/readyz")
 
@@ -146,8 +148,14 @@ def _response(body: bytes, code: int, media: str, headers: dict[str, str]) -> we
 
 
 def _add_warnings(response: web.Response, warnings: list[str]) -> web.Response:
+    """As many as fit: the texts name fields as the caller wrote them."""
+    room = _WARNING_BYTES
     for text in dict.fromkeys(warnings):
-        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+        clean = "".join(letter if letter.isprintable() else " " for letter in text[:_WARNING_LENGTH])
+        quoted = clean.replace("\\", "\\\\").replace('"', '\\"')
+        room -= len(quoted.encode())
+        if room < 0:
+            break
         response.headers.add("Warning", f'299 - "{quoted}"')
     return response
 

@@ -11,7 +11,7 @@ Step = Callable[[list[Any]], list[Any]]
 
 _TOKEN = re.compile(
     r"""\.(?P<field>[A-Za-z_$][\w$-]*|\*)
-      | \[\s*(?P<index>-?\d+|\*)\s*\]
+      | \[\s*(?P<index>-?\d{1,9}|\*)\s*\]
       | \[\s*(?P<quote>['"])(?P<name>[^'"]*)(?P=quote)\s*\]
       | \[\?\(\s*@(?P<left>(?:\.[\w$-]+)+)\s*(?P<op>==|!=)\s*(?P<right>'[^']*'|"[^"]*"|[\w.-]+)\s*\)\]
       | \.\['(?P<dotted>[^']*)'\]""",

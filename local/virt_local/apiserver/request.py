@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from virt_local.apiserver import errors
 
+#: Of a 64 bit number.
+_MAX_DIGITS = 20
 _METHODS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
 
 
@@ -89,7 +91,7 @@ def revision(query: Mapping[str, str]) -> int | None:
     text = query.get("resourceVersion", "")
     if not text:
         return None
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit()) or len(text) > _MAX_DIGITS:
         why = f'strconv.ParseUint: parsing "{text}": invalid syntax'
         raise ValueError(f'resourceVersion: Invalid value: "{text}": {why}')
     return int(text)

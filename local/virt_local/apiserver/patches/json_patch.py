@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import copy
+import sys
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from virt_local.apiserver import errors
 
 _MAX_OPERATIONS = 10_000
+#: What all copies of a patch may add together, as JSON: each copy can double what the one before it made.
+_MAX_COPIED_BYTES = 3 << 20
+_MAX_INDEX_DIGITS = 9
 _MISSING: Any = object()
 
 
@@ -30,9 +36,20 @@ def apply_json_patch(document: Any, operations: Any) -> Any:
     if len(operations) > _MAX_OPERATIONS:
         raise errors.bad_request(f"a JSON patch has at most {_MAX_OPERATIONS} operations")
     document = copy.deepcopy(document)
+    copied = 0
     for operation in operations:
+        copied += _copied_bytes(document, operation)
+        if copied > _MAX_COPIED_BYTES:
+            raise errors.bad_request(f"the copies of a JSON patch have at most {_MAX_COPIED_BYTES} bytes together")
         document = _apply(document, operation)
     return document
+
+
+def _copied_bytes(document: Any, operation: Any) -> int:
+    """What a copy adds; nothing for everything else, and for a copy that cannot be done."""
+    if not isinstance(operation, dict) or operation.get("op") != "copy":
+        return 0
+    return len(msgspec.json.encode(_get(document, str(operation.get("from", "")))))
 
 
 def _apply(document: Any, operation: Any) -> Any:
@@ -64,11 +81,16 @@ def _tokens(path: str) -> list[str]:
     return [token.replace("~1", "/").replace("~0", "~") for token in path[1:].split("/")]
 
 
+def _index(token: str) -> int:
+    """The place in a list that a token names; beyond any list for what is no number."""
+    return int(token) if token.isascii() and token.isdigit() and len(token) <= _MAX_INDEX_DIGITS else sys.maxsize
+
+
 def _step(value: Any, token: str) -> Any:
     if isinstance(value, dict):
         return value.get(token, _MISSING)
-    if isinstance(value, list) and token.isdigit() and int(token) < len(value):
-        return value[int(token)]
+    if isinstance(value, list) and _index(token) < len(value):
+        return value[_index(token)]
     return _MISSING
 
 
@@ -82,6 +104,8 @@ def _get(document: Any, path: str) -> Any:
 
 
 def _parent(document: Any, path: str) -> tuple[Any, str]:
+    if not path:
+        raise _rejected("the whole document cannot be taken away")
     *heads, last = _tokens(path)
     value = document
     for token in heads:
@@ -112,8 +136,8 @@ def _add(document: Any, path: str, value: Any) -> Any:
         parent[token] = value
     elif token == "-":  # noqa: S105 (a place in a path)
         parent.append(value)
-    elif token.isdigit() and int(token) <= len(parent):
-        parent.insert(int(token), value)
+    elif _index(token) <= len(parent):
+        parent.insert(_index(token), value)
     else:
         raise _rejected(f"the index in {path} is out of bounds")
     return document
@@ -125,7 +149,7 @@ def _replace(document: Any, path: str, value: Any) -> Any:
     parent, token = _parent(document, path)
     if isinstance(parent, list):
         _get(document, path)
-        parent[int(token)] = value
+        parent[_index(token)] = value
     else:
         parent[token] = value  # A field that is not there is added, as by the library that Kubernetes uses.
     return document
@@ -134,5 +158,5 @@ def _replace(document: Any, path: str, value: Any) -> Any:
 def _remove(document: Any, path: str) -> Any:
     _get(document, path)
     parent, token = _parent(document, path)
-    del parent[int(token) if isinstance(parent, list) else token]
+    del parent[_index(token) if isinstance(parent, list) else token]
     return document

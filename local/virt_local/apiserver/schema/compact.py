@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from virt_local.apiserver.schema.builtin import builtin_node
-from virt_local.apiserver.schema.node import ARRAY, STRING, Node
+from virt_local.apiserver.schema.node import ARRAY, OBJECT, STRING, Node
 
 #: Switches that are written only when they are on; others say "no" as clearly as "yes".
 _SWITCHES = frozenset(
@@ -63,6 +63,9 @@ def _compact_value(value: Any, node: Node) -> None:
     if isinstance(value, dict):
         compact(value, node)
     elif isinstance(value, list) and node.items is not None:
+        # A null in a list is an item with nothing set, as for a reader that reads into structs.
+        blank = {OBJECT: dict, STRING: str, ARRAY: list}.get(node.items.type)
+        value[:] = [blank() if item is None and blank else item for item in value]
         for item in value:
             _compact_value(item, node.items)
 

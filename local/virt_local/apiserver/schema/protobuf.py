@@ -71,7 +71,17 @@ def _field(text: str) -> tuple[int, _Field]:
 
 
 def decode(body: bytes) -> dict[str, Any]:
-    """An object as its JSON form would be."""
+    """An object as its JSON form would be. Raises BadProtobuf."""
+    try:
+        return _decode(body)
+    except (TypeError, AttributeError, ValueError, OverflowError, OSError, RecursionError) as error:
+        # A number where a message should be, a time beyond all times: what a field holds is told by its sender.
+        raise (
+            error if isinstance(error, BadProtobuf) else BadProtobuf(f"a field holds something else: {error}")
+        ) from None
+
+
+def _decode(body: bytes) -> dict[str, Any]:
     if not body.startswith(MAGIC):
         raise BadProtobuf("the body does not start with the magic bytes of Kubernetes' protobuf form")
     envelope = dict(_parts(body[len(MAGIC) :]))

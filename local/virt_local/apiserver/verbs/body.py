@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from virt_core.apis.base import UNREADABLE
 from virt_local.apiserver import errors
 from virt_local.apiserver.schema import protobuf
 from virt_local.apiserver.verbs.call import Call
@@ -33,7 +34,7 @@ def parse(body: bytes, content_type: str) -> Any:
         raise errors.unsupported_media_type(content_type, ["application/json", "application/yaml"])
     try:
         return _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise errors.bad_request(f"the body of the request is not JSON: {error}") from None
 
 
@@ -49,15 +50,20 @@ def _parse_yaml(body: bytes) -> Any:
 
     try:
         return yaml.load(body, Loader=_yaml_loader())  # noqa: S506 (a SafeLoader without its reading of times)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise errors.bad_request(f"the body of the request is not YAML: {error}") from None
 
 
 def _yaml_loader() -> type:
-    """Times stay text, as in the JSON form."""
+    """Times stay text, as in the JSON form. An alias is refused: a few bytes of them can stand for gigabytes."""
     import yaml
 
     class Loader(yaml.SafeLoader):
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("aliases are not read here")
+            return super().compose_node(parent, index)
+
         yaml_implicit_resolvers = {
             key: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
             for key, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -82,7 +88,10 @@ def read_object(call: Call) -> Object:
 def _without_duplicates(call: Call, obj: Object) -> Object:
     if call.query.get("fieldValidation") == "Ignore":
         return obj
-    found, merged = duplicates(call.body, merge=not call.kind.custom)
+    try:
+        found, merged = duplicates(call.body, merge=not call.kind.custom)
+    except (ValueError, RecursionError) as error:
+        raise errors.bad_request(f"the body of the request is not JSON: {error}") from None
     if found:
         call.strict_errors += [f'duplicate field "{path}"' for path in found]
         obj = merged
@@ -98,6 +107,8 @@ def check_identity(call: Call, obj: Object) -> None:
 def check_kind(call: Call, obj: Object) -> None:
     given_version, given_kind = obj.get("apiVersion") or "", obj.get("kind") or ""
     kind, version = call.kind.kind, call.kind.api_version
+    if not isinstance(given_version, str) or not isinstance(given_kind, str):
+        raise errors.bad_request("apiVersion and kind of the object must be strings")
     if call.kind.custom:
         _check_custom_kind(call, obj, given_version, given_kind)
     elif given_kind not in ("", kind) or given_version not in ("", version):

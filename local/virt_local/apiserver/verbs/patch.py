@@ -79,7 +79,7 @@ async def _apply(call: Call) -> Answer:
 
 
 def _check_type(call: Call, wanted: Object) -> None:
-    version, kind = wanted.get("apiVersion") or "", wanted.get("kind") or ""
+    version, kind = str(wanted.get("apiVersion") or ""), str(wanted.get("kind") or "")
     if (version, kind) != (call.kind.api_version, call.kind.kind):
         raise errors.bad_request(f"invalid object type: {version if '/' in version else f'/{version}'}, Kind={kind}")
 
