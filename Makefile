@@ -38,11 +38,15 @@ bench-cluster: setup-dev guest ## the rows of the baseline on the cluster of KUB
 	VIRTPOD_ENGINE=kubernetes $(PY) -m tests.bench.kubernetes
 
 .PHONY: check
-check: setup-dev ## format, lint, types, import rules, generated files, unit tests
+check: setup-dev ## format, lint, types, import rules, generated files, unit tests, a short pass of hostile input
 	$(PY) -m ruff format --check $(CHECKED)
 	$(PY) -m ruff check $(CHECKED)
 	$(PY) -m mypy
-	$(PY) -m pytest -q tests/unit tests/rules
+	$(PY) -m pytest -q tests/unit tests/rules tests/fuzz
+
+.PHONY: fuzz
+fuzz: setup-dev ## made-up hostile input for FUZZ_SECONDS=600, new each time; what breaks something goes to tests/fuzz/corpus
+	$(PY) -m tests.fuzz --seconds $(or $(FUZZ_SECONDS),600)
 
 .PHONY: bench
 bench: setup-dev guest ## time and memory of a VM against raw QEMU and raw libvirt, API writes, virt-local's own speed

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
-SUITES = ("unit", "functional", "e2e", "kubernetes", "rules", "framework", "contract")
+SUITES = ("unit", "functional", "e2e", "kubernetes", "rules", "framework", "contract", "fuzz")
 CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "process_time", "time"}
 #: Prints how long each case took, for people; nothing depends on it.
 MAY_MEASURE = {"contract/__main__.py"}

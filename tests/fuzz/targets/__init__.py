@@ -1,0 +1,1 @@
+"""One file for each door: how its input is made, and what it must answer."""
