@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ def main() -> None:
     from virt_local.up.errors import UpError
     from virt_local.up.instance import SettingsError
 
+    os.umask(0o077)  # For us and for all that we start: what others may see names its mode.
     try:
         cli(standalone_mode=True)
     except SettingsError as err:
@@ -75,11 +77,13 @@ def up(
     from virt_local.up.daemon import detach as go_to_background
     from virt_local.up.errors import UpError, place_error
     from virt_local.up.instance import make_instance
+    from virt_local.up.privacy import secure
     from virt_local.up.progress import Progress
     from virt_local.up.supervise import Up
 
     chosen = make_instance(instance or "vp", place_of(instance, data_dir), port, nodes, network_cidr)
     _need_root()
+    secure(chosen)
     product = not no_components
 
     def serve(progress: Progress, on_ready: Callable[[], None]) -> None:

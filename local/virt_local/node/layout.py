@@ -69,8 +69,13 @@ class NodeLayout:
     def make(self) -> None:
         for path in (self.pods, self.sandboxes, self.runc, self.ipam, self.root / "netns", self.root / "logs"):
             path.mkdir(parents=True, exist_ok=True)
-        for private in (self.sandboxes, self.runc):
-            private.chmod(0o700)
+            path.chmod(0o700)
+
+
+def shared_directory(path: Path) -> None:
+    """A directory that containers see by a mount: every user there may enter. What lies above it stays closed."""
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o755)
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:

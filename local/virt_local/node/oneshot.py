@@ -22,6 +22,7 @@ from virt_local.node.oci.context import BundleContext, User
 from virt_local.node.oci.security import default_seccomp
 from virt_local.node.oci.spec import render
 from virt_local.node.runtime import cgroups
+from virt_local.node.runtime.monitor import UMASK
 from virt_local.node.runtime.runc import Runc
 
 #: With the process id of who waits for it, so that `down` knows what a killed one left behind.
@@ -113,6 +114,7 @@ def _run(spec: dict[str, Any], bundle: Path, runc: Runc, timeout_s: float) -> tu
             stderr=subprocess.STDOUT,
             timeout=timeout_s,
             check=False,
+            umask=UMASK,
             env={"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")},
         )
     except subprocess.TimeoutExpired as err:

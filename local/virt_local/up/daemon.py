@@ -40,7 +40,7 @@ def _become_daemon() -> None:
     if os.fork() != 0:
         os._exit(0)
     os.chdir("/")
-    os.umask(0o022)
+    os.umask(0o077)
 
 
 def _serve(serve: Serve, log_file: Path, write_end: int) -> None:

@@ -16,6 +16,10 @@ DEFAULT_PORT = 7443
 DEFAULT_DATA_DIR = "/var/lib/virtpod"
 DEFAULT_NETWORK = "10.244.0.0/16"
 MAX_NODES = 99
+#: All that is ever found in a data directory; lost+found when it is a file system of its own.
+OWN_ENTRIES = frozenset(
+    "apiserver images kubeconfig logs lost+found node-info nodes pki run tls volumes".split()  # noqa: SIM905
+)
 
 _NAME = re.compile(r"[a-z][a-z0-9]{0,6}")
 

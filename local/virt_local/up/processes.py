@@ -221,10 +221,10 @@ def _signal(process: ProcessId, number: int) -> None:
 
 def open_log(path: Path) -> BinaryIO:
     """Appends; a log that has grown large steps aside once."""
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if path.exists() and path.stat().st_size > _MAX_LOG_BYTES:
         path.replace(path.with_name(f"{path.name}.1"))
-    return path.open("ab")
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600), "ab")
 
 
 def exit_text(code: int) -> str:

@@ -161,26 +161,37 @@ class HostImage:
 
 def build_skeleton(plan: HostPlan, target: Path) -> None:
     for name in ("", *plan.directories):
-        (target / name).mkdir(mode=0o755, parents=True, exist_ok=True)
-    (target / "tmp").mkdir()
-    (target / "tmp").chmod(0o1777)
+        (target / name).mkdir(parents=True, exist_ok=True)
     for name, link in plan.links:
-        (target / name).parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
         (target / name).symlink_to(link)
     for source, destination in plan.mounts:
         _mount_point(Path(source), target / destination.lstrip("/"))
     write_atomic(target / "etc/passwd", _PASSWD.encode(), 0o644)
     write_atomic(target / "etc/group", _GROUP.encode(), 0o644)
     for name in ("hosts", "resolv.conf", "hostname"):
-        (target / "etc" / name).touch(mode=0o644)
+        (target / "etc" / name).touch()
+    _open_to_all(target)
+    (target / "tmp").mkdir()
+    (target / "tmp").chmod(0o1777)
+
+
+def _open_to_all(target: Path) -> None:
+    """Every user of a container may look, whatever our umask says."""
+    for directory, _, files in os.walk(target):
+        Path(directory).chmod(0o755)
+        for name in files:
+            path = os.path.join(directory, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o644)
 
 
 def _mount_point(source: Path, point: Path) -> None:
     if source.is_dir():
-        point.mkdir(mode=0o755, parents=True, exist_ok=True)
+        point.mkdir(parents=True, exist_ok=True)
     else:
-        point.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        point.touch(mode=0o644)
+        point.parent.mkdir(parents=True, exist_ok=True)
+        point.touch()
 
 
 def path_variable() -> str:

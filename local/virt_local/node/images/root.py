@@ -8,7 +8,7 @@ from typing import Any
 
 from virt_local.node import kernel
 from virt_local.node.images.layout import RunConfig
-from virt_local.node.layout import remove_tree
+from virt_local.node.layout import remove_tree, shared_directory
 
 #: A mount of an OCI runtime bundle.
 OciMount = dict[str, Any]
@@ -38,7 +38,7 @@ def mount_overlay(root: Root, bundle: Path) -> Path:
     """A writable view of the image that belongs to one container. Returns where it is mounted."""
     target, upper, work = bundle / "rootfs", bundle / "upper", bundle / "work"
     for directory in (target, upper, work):
-        directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        shared_directory(directory)
     kernel.mount("overlay", str(target), "overlay", 0, f"lowerdir={root.lower},upperdir={upper},workdir={work}")
     return target
 

@@ -32,7 +32,7 @@ from virt_local.node.images.layout import (
 )
 from virt_local.node.images.reference import InvalidReference, normalize
 from virt_local.node.images.unpack import unpack
-from virt_local.node.layout import remove_tree, write_atomic
+from virt_local.node.layout import remove_tree, shared_directory, write_atomic
 
 _CHUNK = 1 << 20
 _ORIGIN = "io.virtpod.image.origin"
@@ -118,7 +118,7 @@ class ImageStore:
     def _unpack(self, image: Image, target: Path) -> None:
         partial = target.with_name(f".{image.chain}.partial")
         remove_tree(partial)
-        partial.mkdir(parents=True, mode=0o755)
+        shared_directory(partial)
         try:
             unpack(self.root, image, partial)
         except ImageError:

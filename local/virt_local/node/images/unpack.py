@@ -140,7 +140,8 @@ class Layer:
         elif member.islnk():
             self._hard_link(parent, name, member)
         elif member.isfifo():
-            os.mkfifo(name, member.mode & 0o777, dir_fd=parent)
+            os.mkfifo(name, 0o600, dir_fd=parent)
+            os.chmod(name, member.mode & 0o777, dir_fd=parent)
 
     def _file(self, parent: int, name: str, member: tarfile.TarInfo, content: IO[bytes]) -> None:
         self._bytes += member.size
@@ -196,10 +197,12 @@ def _open_directory(root_fd: int, path: PurePosixPath) -> int:
     except FileNotFoundError:
         parent = _open_directory(root_fd, path.parent)
     try:
-        os.mkdir(path.name, 0o755, dir_fd=parent)
+        os.mkdir(path.name, 0o700, dir_fd=parent)
     finally:
         os.close(parent)
-    return open_in_root(root_fd, str(path), flags)
+    made = open_in_root(root_fd, str(path), flags)
+    os.fchmod(made, 0o755)
+    return made
 
 
 def _directory(parent: int, name: str, member: tarfile.TarInfo) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from virt_core.apis.podparts import HTTPGetAction
 from virt_core.apis.pods import Container, Probe
+from virt_local.node.runtime.monitor import UMASK
 
 _MAX_BODY = 10 << 10
 
@@ -56,6 +57,7 @@ def _exec(command: list[str], timeout_s: float) -> Outcome:
             stderr=subprocess.STDOUT,
             timeout=timeout_s,
             check=False,
+            umask=UMASK,
         )
     except subprocess.TimeoutExpired:
         return Outcome(False, f"the command took longer than {timeout_s:g} s")

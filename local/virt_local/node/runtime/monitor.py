@@ -22,6 +22,8 @@ from virt_local.node.runtime import cgroups
 
 CREATE_DEADLINE_S = 60.0
 LOG_SIZE_MAX = 16 << 20
+#: Of programs in containers, whatever ours is: runc makes missing mount points, which every user there must pass.
+UMASK = 0o022
 _MAX_REPORT = 1 << 16
 
 
@@ -117,6 +119,7 @@ def _spawn(command: list[str], bundle: Path, cgroup: str, report_w: int, start: 
             stdout=subprocess.DEVNULL,
             stderr=errors,
             start_new_session=True,
+            umask=UMASK,
         )
     cgroups.join(cgroup, process.pid)
     os.write(start[1], b"0")

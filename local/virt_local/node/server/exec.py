@@ -16,6 +16,7 @@ from aiohttp import web
 
 from virt_core.apis.base import decode
 from virt_core.runtime.logs import get_logger
+from virt_local.node.runtime.monitor import UMASK
 from virt_local.node.runtime.runc import Runc
 from virt_local.node.server.channels import (
     CLOSE,
@@ -80,7 +81,7 @@ def exec_handler(lookup: Lookup, runc: Runc) -> Handler:
 async def _run_piped(channels: Channels, command: list[str], wish: Wish) -> int:
     pipe, null = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=pipe if wish.stdin else null, stdout=pipe, stderr=pipe
+        *command, stdin=pipe if wish.stdin else null, stdout=pipe, stderr=pipe, umask=UMASK
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -131,7 +132,7 @@ async def _run_tty(channels: Channels, command: list[str], wish: Wish) -> int:
     master, slave = os.openpty()
     try:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+            *command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, umask=UMASK
         )
     finally:
         os.close(slave)

@@ -22,9 +22,11 @@ def write_files(directory: Path, files: dict[str, File], group: int | None) -> b
     if current.exists() and _read(current.resolve()) == {path: file.data for path, file in files.items()}:
         return False
     fresh = directory / f"..{uuid.uuid4().hex}"
-    fresh.mkdir(mode=0o755)
+    fresh.mkdir(mode=0o700)
     for path, file in files.items():
         _write_file(fresh / path, file, group)
+    for made in (fresh, *(path for path in fresh.rglob("*") if path.is_dir())):
+        made.chmod(0o755)
     old = current.resolve() if current.is_symlink() else None
     _swap(directory / _DATA, fresh.name)
     _link(directory, files)
@@ -38,7 +40,7 @@ def _read(directory: Path) -> dict[str, bytes]:
 
 
 def _write_file(path: Path, file: File, group: int | None) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    path.parent.mkdir(parents=True, exist_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as stream:
         stream.write(file.data)

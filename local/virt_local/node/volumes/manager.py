@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +12,7 @@ from virt_core.apis.podvolumes import EmptyDirVolumeSource, HostPathVolumeSource
 from virt_core.apis.quantity import parse_bytes
 from virt_core.runtime.clock import Clock
 from virt_local.node import kernel
-from virt_local.node.layout import NodeLayout
+from virt_local.node.layout import NodeLayout, shared_directory
 from virt_local.node.oci.downward import DownwardFacts
 from virt_local.node.volumes.atomic import write_files
 from virt_local.node.volumes.base import (
@@ -151,9 +150,10 @@ def _is_secret(volume: Volume) -> bool:
 def _host_path(source: HostPathVolumeSource) -> Mounted:
     path, kind = Path(source.path), source.type or ""
     if kind == "DirectoryOrCreate" and not path.exists():
-        path.mkdir(parents=True, mode=0o755)
+        shared_directory(path)
     elif kind == "FileOrCreate" and not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+        path.touch(mode=0o600, exist_ok=False)
+        path.chmod(0o644)
     try:
         mode = path.stat().st_mode
     except FileNotFoundError as err:
