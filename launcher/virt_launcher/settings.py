@@ -14,6 +14,8 @@ ENV_PREFIX = "VIRT_LAUNCHER_"
 #: What the Pod is to its VMI: where the guest starts, or where a running one moves to.
 ROLE_ACTIVE = "active"
 ROLE_TARGET = "target"
+#: Of each log that a guest can make grow, and of the older one beside it.
+MAX_LOG_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,13 @@ class Paths:
     def qemu_pid_file(self, domain_name: str) -> Path:
         return self.libvirt / "libvirt/qemu/run" / f"{domain_name}.pid"
 
+    def serial_log(self, uid: str) -> Path:
+        return self.machine_dir(uid) / names.FILE_SERIAL_LOG
+
+    @property
+    def daemon_log(self) -> Path:
+        return self.private / "libvirt-daemon.log"
+
     def qemu_log(self, domain_name: str) -> Path:
         return self.cache_home / "libvirt/qemu/log" / f"{domain_name}.log"
 
@@ -113,6 +122,7 @@ class Settings:
     keep_after_failure: bool = False
     fail_fast: bool = False
     log_level: str = "info"
+    max_log_bytes: int = MAX_LOG_BYTES
     node_probe: Path | None = None
     paths: Paths = Paths()
 
@@ -149,6 +159,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         keep_after_failure=args.keep_after_failure,
         fail_fast=args.fail_fast,
         log_level=args.log_level,
+        max_log_bytes=args.max_log_bytes,
         node_probe=Path(args.node_probe) if args.node_probe else None,
         paths=_paths(args),
     )
@@ -189,6 +200,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add("kernel-boot-dir", str(defaults.kernel_boot), "directory at which the kernelBoot image is mounted")
     add("termination-log", str(defaults.termination_log), "file for the last words of a failed launcher")
     add("log-level", "info", "lowest level to log: debug, info, warning or error")
+    add("max-log-bytes", str(MAX_LOG_BYTES), "size at which the console's, QEMU's and libvirt's log is rotated", int)
     add("node-probe", "", "run no machine: write what QEMU can do on this node into this directory, and exit")
     emulation = environ.get(ENV_PREFIX + "ALLOW_EMULATION", "").lower() in ("1", "true", "yes")
     text = f"run by software emulation where KVM cannot be used [${ENV_PREFIX}ALLOW_EMULATION]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from virt_controller.launcher_pod import placement, probes, sections, volumes
+from virt_controller.launcher_pod import placement, probes, scratch, sections, volumes
 from virt_controller.launcher_pod.contributions import Parts, combine
 from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig
 from virt_core.apis import names
@@ -33,7 +33,7 @@ SECTIONS: tuple[Section, ...] = (
     sections.process,
     sections.job,
     sections.environment,
-    sections.scratch,
+    scratch.scratch,
     volumes.volumes,
     volumes.kernel_boot,
     volumes.credentials,

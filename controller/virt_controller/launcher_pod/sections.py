@@ -11,8 +11,7 @@ from virt_core.apis import names
 from virt_core.apis.facts import grace_seconds
 from virt_core.apis.podparts import ObjectFieldSelector
 from virt_core.apis.podroles import Role
-from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource, VolumeMount
-from virt_core.apis.podvolumes import EmptyDirVolumeSource, Volume
+from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource
 from virt_core.apis.quantity import format_bytes, parse_bytes, parse_milli
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -21,14 +20,6 @@ from virt_core.kube.configvalues import ClusterConfig
 #: The launcher outlives the guest's grace by this much, and the Pod the launcher's by as much again.
 GRACE_MARGIN_S = 15
 
-_SCRATCH = {
-    names.VOLUME_PRIVATE: names.PATH_PRIVATE,
-    names.VOLUME_PUBLIC: names.PATH_SHARE,
-    names.VOLUME_SOCKETS: names.PATH_SOCKETS,
-    names.VOLUME_LIBVIRT: names.PATH_LIBVIRT,
-    names.VOLUME_EPHEMERAL_DISKS: names.PATH_EPHEMERAL_DISKS,
-    names.VOLUME_TMP: "/tmp",
-}
 #: What kubectl and the API server note on an object is about that object, not about its Pod.
 _OWN_ANNOTATIONS = (
     names.ANNOTATION_PREFIX_KUBECTL,
@@ -145,14 +136,6 @@ def environment(_vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
     pod_name = EnvVarSource(field_ref=ObjectFieldSelector(api_version="v1", field_path="metadata.name"))
     return Parts(
         env=(EnvVar(name="POD_NAME", value_from=pod_name), *(EnvVar(name=k, value=v) for k, v in values.items()))
-    )
-
-
-def scratch(_vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
-    """The writable places in an otherwise read-only container."""
-    return Parts(
-        volumes=tuple(Volume(name=name, empty_dir=EmptyDirVolumeSource()) for name in _SCRATCH),
-        mounts=tuple(VolumeMount(name=name, mount_path=path) for name, path in _SCRATCH.items()),
     )
 
 

@@ -66,7 +66,7 @@ class Daemon:
         self._child: Child | None = None
         self._started_at = 0.0
         self.binary = _find_binary()
-        self.log_file = paths.private / "libvirt-daemon.log"
+        self.log_file = paths.daemon_log
 
     @property
     def modular(self) -> bool:

@@ -23,6 +23,7 @@ from virt_launcher.hypervisor.libvirt_host import register_event_loop, run_event
 from virt_launcher.hypervisor.ports import State
 from virt_launcher.machine.events import EventWorker
 from virt_launcher.machine.guest_agent import GuestAgent
+from virt_launcher.machine.logs import BoundedLogs
 from virt_launcher.machine.manager import DomainManager
 from virt_launcher.machine.monitor import Monitor
 from virt_launcher.machine.state import MachineView
@@ -65,6 +66,7 @@ class Assembly:
         supervisor.thread("events", self.events.run)
         supervisor.thread("notify", self.notify.run)
         supervisor.thread("guest-agent", self.agent.run)
+        supervisor.thread("logs", self._bounded_logs().run)
         supervisor.thread("warm-up", _warm_up, may_end=True)
         # Run in the reverse order: wake whoever waits, once the stop is set.
         for hook in (
@@ -76,6 +78,11 @@ class Assembly:
             self._stop_server,
         ):
             supervisor.on_stop(hook)
+
+    def _bounded_logs(self) -> BoundedLogs:
+        settings, paths = self._settings, self._settings.paths
+        logs = (paths.serial_log(settings.uid), paths.qemu_log(settings.domain_name), paths.daemon_log)
+        return BoundedLogs(logs, settings.max_log_bytes)
 
     def open_for_commands(self) -> None:
         service = LauncherService(self._settings, self.manager, self.events.poke)

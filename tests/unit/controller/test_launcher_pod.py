@@ -319,3 +319,20 @@ def test_pod_that_a_guest_moves_to_has_a_role_before_it_is_recorded() -> None:
     target = render(vmi(), TemplateConfig("launcher:v1", move=Move("job", "job-uid")))
     assert role_of(target, handed_over("Running")) is Role.TARGET
     assert role_of(render(vmi(), TemplateConfig("launcher:v1")), handed_over("Running")) is None
+
+
+def test_only_the_disks_of_the_guest_may_grow() -> None:
+    places = {v.name: v.empty_dir for v in render(vmi(), CONFIG).spec.volumes if v.empty_dir is not None}
+    assert {name for name, place in places.items() if place.size_limit is None} == {names.VOLUME_EPHEMERAL_DISKS}
+
+
+def test_disk_space_that_the_vmi_asks_for_is_for_its_disks() -> None:
+    resources = {"requests": {"ephemeral-storage": "1Gi"}, "limits": {"ephemeral-storage": "2Gi"}}
+    spec = {"domain": {"memory": {"guest": "1Gi"}, "devices": {}, "resources": resources}, "networks": []}
+    found = render(vmi("big", spec=spec), CONFIG).spec.containers[0].resources
+    assert found is not None
+    assert parse_bytes(found.requests["ephemeral-storage"]) > 1 << 30
+    assert parse_bytes(found.limits["ephemeral-storage"]) > 2 << 30
+    plain = render(vmi(), CONFIG).spec.containers[0].resources
+    assert plain is not None
+    assert "ephemeral-storage" not in plain.limits, "nobody evicts a guest that fills its own disk"

@@ -63,7 +63,8 @@ DEVICES: tuple[Feature, ...] = (
     _device(WORKS, "a serial console and a screen", fields="domain.devices.autoattachSerialConsole"
             " domain.devices.autoattachGraphicsDevice domain.devices.video", subresources="console vnc vnc/screenshot",
             gates="VideoConfig"),
-    _device(WORKS, "the log of the serial console", "a file in the Pod", fields="domain.devices.logSerialConsole"),
+    _device(WORKS, "the log of the serial console", "a file in the Pod, rotated at 4 MiB",
+            fields="domain.devices.logSerialConsole"),
     _device(WORKS, "sound, tablet, watchdog, rng and balloon", fields="domain.devices.sound domain.devices.inputs"
             " domain.devices.watchdog domain.devices.rng domain.devices.autoattachMemBalloon"
             " domain.devices.autoattachInputDevice"),

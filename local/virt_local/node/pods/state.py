@@ -23,6 +23,7 @@ class PodState:
     runs: dict[str, list[ContainerRecord]] = field(default_factory=dict)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     refresh_at: datetime | None = None
+    measure_at: datetime | None = None
     failure: tuple[str, str] | None = None
     kill_at: datetime | None = None
     released: bool = False

@@ -25,11 +25,14 @@ from virt_local.node.pods.starter import Starter
 from virt_local.node.pods.state import PodState
 from virt_local.node.pods.view import POD_PHASES_ENDED, has_ended
 from virt_local.node.volumes.base import VolumeError
+from virt_local.node.volumes.usage import EVICTED, beyond_limit, is_limited
 
 log = get_logger(__name__)
 
 #: How often configMap, secret and token volumes are looked at.
 VOLUME_REFRESH = timedelta(seconds=60)
+#: How often a Pod with limits for its disk space is measured, as often as by the kubelet.
+MEASURE = timedelta(seconds=10)
 
 
 class PodWorker:
@@ -106,7 +109,8 @@ class PodWorker:
         stop_again = self._stop_sidecars(pod, state, plan, now)
         self._publish(pod, state, plan, now)
         refresh_at = self._refresh_volumes(pod, state, now)
-        return min((t for t in (plan.wake_at, stop_again, refresh_at, _deadline(pod, state)) if t), default=None)
+        times = (plan.wake_at, stop_again, refresh_at, state.measure_at, _deadline(pod, state))
+        return min((t for t in times if t), default=None)
 
     # The ways a Pod ends.
 
@@ -117,7 +121,18 @@ class PodWorker:
             state.failure = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
         if state.failure is None and pod.spec.share_process_namespace:
             state.failure = ("Unsupported", "virt-local gives each container its own process namespace")
+        if state.failure is None and (why := self._too_large(pod, state)):
+            state.failure, state.kill_at = (EVICTED, why), self._now()
+            self._parts.events.event(pod, "Warning", EVICTED, why)
         return state.failure is not None
+
+    def _too_large(self, pod: Pod, state: PodState) -> str:
+        """Measured now and then: what the Pod has put on the node's disk."""
+        now = self._now()
+        if not is_limited(pod) or (state.measure_at is not None and now < state.measure_at):
+            return ""
+        state.measure_at = now + MEASURE
+        return beyond_limit(pod, self._parts.layout) if state.running() else ""
 
     def _finish(self, pod: Pod, state: PodState) -> datetime | None:
         """Ended, or to be ended, while its object stays."""

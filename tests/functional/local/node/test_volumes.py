@@ -88,6 +88,20 @@ def test_empty_dir_for_the_group_and_in_memory(node: Node) -> None:
     assert output(node, uid) == "2777:3000\n1000:3000\n1\n"
 
 
+@pytest.mark.parametrize("how", ["volume", "container"])
+def test_a_pod_that_takes_more_disk_than_it_may_is_evicted(node: Node, how: str) -> None:
+    script = "dd if=/dev/zero of=/v/x bs=1M count=3; exec sleep 600"
+    container = shell(script, volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    empty = {"sizeLimit": "2Mi"} if how == "volume" else {}
+    if how == "container":
+        container["resources"] = {"limits": {"ephemeral-storage": "2Mi"}}
+    uid = node.run({"containers": [container], "volumes": [{"name": "v", "emptyDir": empty}]})
+    status = node.wait_phase(uid, "Failed")
+    assert status.reason == "Evicted"
+    assert ('EmptyDir volume "v"' if how == "volume" else "total limit of containers") in status.message
+    assert ("Warning", "Evicted") in [event[:2] for event in node.events.seen]
+
+
 def test_host_path(node: Node, tmp_path: Path) -> None:
     uid = run(node, "echo x > /v/new", {"hostPath": {"path": str(tmp_path / "d"), "type": "DirectoryOrCreate"}})
     output(node, uid)
