@@ -68,6 +68,10 @@ images: setup-dev setup-cluster ## build the four images with docker or buildah,
 	@hack/images/build
 	@$(PY) -m tests.cluster load --if-running
 
+.PHONY: images-lock
+images-lock: setup-dev setup-cluster ## build the images anew and write down which Debian packages are in them
+	@hack/images/build --write-lock
+
 .PHONY: format
 format: setup-dev ## format the code
 	$(PY) -m ruff format $(CHECKED)

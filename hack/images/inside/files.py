@@ -118,8 +118,25 @@ def take(paths: set[str], tree: Path, below: list[Path]) -> None:
     write_records({belongs[path] for path in new if path in belongs}, tree, below)
 
 
+def checksums(packages: set[str]) -> dict[tuple[str, str], str]:
+    """Of the .deb files, by name and version, out of the lists that apt checked against Debian's signature."""
+    done = subprocess.run(["apt-cache", "show", *sorted(packages)], capture_output=True, text=True, check=False)
+    found = {}
+    for stanza in done.stdout.split("\n\n"):
+        fields = dict(re.findall(r"^(Package|Version|SHA256): (\S+)$", stanza, re.MULTILINE))
+        if len(fields) == 3:
+            found[fields["Package"], fields["Version"]] = fields["SHA256"]
+    return found
+
+
+def with_checksum(stanza: str, known: dict[tuple[str, str], str]) -> str:
+    fields = dict(re.findall(r"^(Package|Version): (\S+)$", stanza, re.MULTILINE))
+    digest = known.get((fields["Package"], fields["Version"]))
+    return f"{stanza}\nSHA256: {digest}" if digest else stanza
+
+
 def write_records(packages: set[str], tree: Path, below: list[Path]) -> None:
-    known = records()
+    known, digests = records(), checksums(packages)
     folder = tree / "var/lib/dpkg/status.d"
     folder.mkdir(parents=True, exist_ok=True)
     for package in sorted(packages):
@@ -127,7 +144,7 @@ def write_records(packages: set[str], tree: Path, below: list[Path]) -> None:
             continue
         # Lists of configuration files are dpkg's business, and there is no dpkg in the image.
         stanza = re.sub(r"\nConffiles:(\n .*)+", "", known[package])
-        (folder / package).write_text(stanza + "\n")
+        (folder / package).write_text(with_checksum(stanza, digests) + "\n")
         licence = f"/usr/share/doc/{package}/copyright"
         if os.path.exists(licence):
             target = tree / licence.lstrip("/")
