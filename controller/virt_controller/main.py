@@ -45,6 +45,11 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, text: str) -
 @click.option("--namespace", default=names.INSTALL_NAMESPACE, help="Namespace in which Virtpod is installed.")
 @click.option("--launcher-image", required=True, help="Image of the launcher Pods.")
 @click.option("--launcher-pull-policy", default="IfNotPresent", help="Pull policy of that image.")
+@click.option(
+    "--launcher-user-namespaces/--no-launcher-user-namespaces",
+    default=False,
+    help="Give each launcher Pod users of its own (hostUsers: false); nodes and volumes must be able to.",
+)
 @click.option("--health-listen", default="127.0.0.1:8182", help="Address of /healthz, /readyz, /leader and /metrics.")
 @click.option("--leader-elect/--no-leader-elect", default=True, help="Work only while elected as leader.")
 @click.option("--lease-duration", default=15.0, help="Seconds after which a silent leader is replaced.")
@@ -75,6 +80,7 @@ def main(
     namespace: str,
     launcher_image: str,
     launcher_pull_policy: str,
+    launcher_user_namespaces: bool,
     health_listen: str,
     leader_elect: bool,
     lease_duration: float,
@@ -90,7 +96,7 @@ def main(
     """Run the controllers of the cluster."""
     configure(COMPONENT, log_level)
     connection = load_connection(kubeconfig)
-    template = TemplateConfig(launcher_image, launcher_pull_policy)
+    template = TemplateConfig(launcher_image, launcher_pull_policy, user_namespaces=launcher_user_namespaces)
     leader = Leader(KubeClient(connection, COMPONENT), template, workers, namespace)
     follow_log_level(leader.config, "virtController", log_level)
     made: CertificateController | None = None

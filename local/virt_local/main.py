@@ -53,6 +53,7 @@ def cli() -> None:
 @click.option("--port", type=int, default=7443, envvar="VIRT_LOCAL_PORT", help="Port of the API on 127.0.0.1.")
 @click.option("--network-cidr", envvar="VIRT_LOCAL_NETWORK_CIDR", help="A free /16 network. [default: 10.244.0.0/16]")
 @click.option("--detach", is_flag=True, help="Go into the background when everything is ready.")
+@click.option("--host-users", is_flag=True, help="Let guests share one user of this machine, uid 107.")
 @click.option("--no-components", is_flag=True, help="Start the API, the controllers and the nodes, but not Virtpod.")
 def up(
     *,
@@ -62,6 +63,7 @@ def up(
     port: int,
     network_cidr: str | None,
     detach: bool,
+    host_users: bool,
     no_components: bool,
 ) -> None:
     """Start everything, and keep it running.
@@ -88,7 +90,7 @@ def up(
 
     def serve(progress: Progress, on_ready: Callable[[], None]) -> None:
         logs.configure("virt-local")
-        Up(chosen, progress, product=product, on_ready=on_ready).run()
+        Up(chosen, progress, product=product, host_users=host_users, on_ready=on_ready).run()
 
     try:
         if detach:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.framework.stranger import NOBODY, everything_below, listeners, opens
+from tests.framework.stranger import NOBODY, everything_below, listeners, may_signal, opens
+from virt_local.node.users import work_here
 from virt_local.up.instance import OWN_ENTRIES
 
 from .conftest import Space
@@ -110,6 +111,23 @@ def test_no_secret_on_a_command_line(local: VirtLocal, space: Space) -> None:
 def _processes(local: VirtLocal) -> list[int]:
     marks = (str(local.data), NAMESPACE)
     return [pid for pid, args in process_table() if any(mark in arg for arg in args for mark in marks)]
+
+
+def test_guests_have_no_user_in_common(local: VirtLocal, space: Space) -> None:
+    """Whoever breaks out of one guest can neither signal nor look into the next."""
+    if not work_here(local.data):
+        pytest.skip("no idmapped mounts here: guests share a user, as `up` says")
+    space.boot(vmi("second"))
+    pids = [local.qemu_pid(NAMESPACE, name) for name in ("kept", "second")]
+    owners = [os.stat(f"/proc/{pid}").st_uid for pid in pids]
+    assert QEMU not in owners
+    assert len(set(owners)) == 2
+    secrets = [f"/proc/{pids[1]}/{name}" for name in ("environ", "mem", "maps")]
+    assert may_signal(pids[1], owners[1]), "its own user may, so the attempt is one"
+    for stranger in (owners[0], QEMU, NOBODY):
+        assert opens(secrets, stranger) == {}
+        assert not may_signal(pids[1], stranger)
+    space.kubectl("delete", "vmi", "second", timeout=90)
 
 
 def test_an_open_state_is_closed_by_the_next_start(local: VirtLocal, space: Space) -> None:

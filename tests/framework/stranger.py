@@ -57,17 +57,21 @@ def everything_below(root: Path) -> list[str]:
 
 def opens(paths: list[str], uid: int = NOBODY) -> dict[str, list[str]]:
     """Path → what the stranger managed to do with it."""
-    done = subprocess.run(
-        ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--", "/usr/bin/python3", "-c", _TRY],
-        input=json.dumps(paths),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        cwd="/",
-    )
+    done = _as(uid, "/usr/bin/python3", "-c", _TRY, stdin=json.dumps(paths))
+    done.check_returncode()
     found: dict[str, list[str]] = json.loads(done.stdout)
     return found
+
+
+def may_signal(pid: int, uid: int) -> bool:
+    return _as(uid, "/bin/sh", "-c", f"kill -0 {pid}").returncode == 0
+
+
+def _as(uid: int, *command: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "--"]
+    return subprocess.run(
+        [*user, *command], input=stdin, capture_output=True, text=True, timeout=120, check=False, cwd="/"
+    )
 
 
 def listeners(pids: list[int]) -> set[str]:

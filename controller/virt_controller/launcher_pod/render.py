@@ -109,6 +109,7 @@ def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> 
         priority_class_name=spec.priority_class_name,
         enable_service_links=False,
         topology_spread_constraints=spec.topology_spread_constraints,
+        host_users=False if config.user_namespaces else None,
     )
 
 

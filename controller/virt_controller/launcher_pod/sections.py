@@ -46,6 +46,8 @@ class TemplateConfig:
     #: What each node says of itself; a request for what nobody offers would never be scheduled either.
     node_labels: Sequence[Mapping[str, str]] = ()
     qemu_timeout_s: int = 240
+    #: Whether each launcher Pod gets a user namespace of its own, so that its users are nobody on the node.
+    user_namespaces: bool = False
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     #: The claims of the VMI's volumes, by their names.
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)

@@ -260,6 +260,7 @@ def with_devices(template: TemplateConfig, nodes: list[Node], cluster: ClusterCo
         vhost_net=any(_offers(node, names.RESOURCE_VHOST_NET) for node in nodes),
         node_labels=[node.metadata.labels for node in nodes],
         qemu_timeout_s=template.qemu_timeout_s,
+        user_namespaces=template.user_namespaces,
         cluster=cluster,
     )
 

@@ -31,6 +31,7 @@ def plan(
     netns_path: str = "",
     state_dir: str = "",
     resolver: Resolver | None = None,
+    launcher_uid: int = names.LAUNCHER_UID,
 ) -> NetPlan:
     """What virt-netsetup is asked for. Raises NetworkError for what it cannot do."""
     return NetPlan(
@@ -38,7 +39,7 @@ def plan(
         pod_uid=pod_uid,
         pod_pid=pod_pid,
         netns_path=netns_path,
-        launcher_uid=names.LAUNCHER_UID,
+        launcher_uid=launcher_uid,
         state_dir=state_dir,
         interfaces=[_interface(vmi, nic, resolver or Resolver()) for nic in wanted_interfaces(vmi)],
     )

@@ -42,8 +42,6 @@ def hand_over(
     pid: int,
     pidfd: int,
     host: Host,
-    uid: int = names.LAUNCHER_UID,
-    gid: int = names.LAUNCHER_GID,
     *,
     volumes: Iterable[str] = (),
 ) -> int:
@@ -54,7 +52,7 @@ def hand_over(
             return 0
         # Asked after the open: the number cannot have gone to another process before it.
         signal.pidfd_send_signal(pidfd, 0)
-        to = (uid, gid)
+        to = (isolation.node_id(pid, names.LAUNCHER_UID), isolation.node_id(pid, names.LAUNCHER_GID, "gid"))
         given = sum(_give(root, path, to, _is_the_containers_own, host) for path in _candidates(root))
         wanted = [f"dev/{name}" for name in volumes if _VOLUME.fullmatch(name)]
         return given + sum(_give(root, path, to, _is_a_volume, host) for path in wanted)

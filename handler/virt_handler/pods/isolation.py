@@ -5,6 +5,7 @@ A process can neither choose nor hide its cgroup, so this is the identity that w
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import re
@@ -104,6 +105,21 @@ def open_netns(pod_uid: str, proc: str = "/proc") -> PodNetns:
             return PodNetns(pid, fd)
         os.close(fd)
     raise NoNamespaceError(f"no process of Pod {pod_uid} has a network namespace of its own")
+
+
+def node_id(pid: int, number: int, kind: str = "uid", proc: str = "/proc") -> int:
+    """What a user (or group) of a process's own user namespace is on the node; the same number when it has none.
+
+    Raises ProcessLookupError when the process has ended, and OSError for one that its namespace does not know.
+    """
+    try:
+        lines = Path(proc, str(pid), f"{kind}_map").read_text().splitlines()
+    except FileNotFoundError as error:
+        raise ProcessLookupError(f"process {pid} has ended") from error
+    for first, base, count in (map(int, line.split()) for line in lines):
+        if first <= number < first + count:
+            return base + number - first
+    raise OSError(errno.EINVAL, f"{kind} {number} is none in the user namespace of process {pid}")
 
 
 @contextmanager

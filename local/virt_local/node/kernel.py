@@ -116,7 +116,7 @@ def run_in_thread(body: Callable[[], T]) -> T:
     return box[0]
 
 
-def create_netns(path: Path, prepare: Callable[[], None]) -> None:
+def create_netns(path: Path, prepare: Callable[[], object]) -> None:
     """Makes a network namespace, runs `prepare` in it and keeps it by a bind mount at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch(mode=0o600)

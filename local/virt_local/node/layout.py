@@ -45,6 +45,9 @@ class NodeLayout:
     def netns(self, uid: str) -> Path:
         return self.root / "netns" / uid
 
+    def userns(self, uid: str) -> Path:
+        return self.root / "userns" / uid
+
     def logs(self, namespace: str, name: str, uid: str) -> Path:
         return self.root / "logs" / f"{namespace}_{name}_{uid}"
 
@@ -67,7 +70,13 @@ class NodeLayout:
         return self.sandboxes / uid / "containers" / container_id
 
     def make(self) -> None:
-        for path in (self.pods, self.sandboxes, self.runc, self.ipam, self.root / "netns", self.root / "logs"):
+        for path in (
+            self.pods,
+            self.sandboxes,
+            self.runc,
+            self.ipam,
+            *(self.root / name for name in ("netns", "userns", "logs")),
+        ):
             path.mkdir(parents=True, exist_ok=True)
             path.chmod(0o700)
 

@@ -86,7 +86,8 @@ def _container(argv: Sequence[str], devices: Sequence[str]) -> Container:
     return Container(
         name="oneshot",
         command=list(argv),
-        resources=ResourceRequirements(limits={PREFIX + name: 1 for name in devices}),
+        # Somebody waits for it: without a request a busy machine would leave it no time at all.
+        resources=ResourceRequirements(requests={"cpu": "1"}, limits={PREFIX + name: 1 for name in devices}),
         security_context=SecurityContext(
             capabilities=Capabilities(drop=["ALL"]), allow_privilege_escalation=False, read_only_root_filesystem=True
         ),

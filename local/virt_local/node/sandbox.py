@@ -11,12 +11,13 @@ from virt_core.apis.pods import Pod
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.times import rfc3339
-from virt_local.node import kernel
+from virt_local.node import kernel, users
 from virt_local.node.cni import Cni
 from virt_local.node.hostfiles import hostname_of, hosts_file, resolv_conf
 from virt_local.node.images.root import OciMount
 from virt_local.node.layout import NodeLayout, load, remove_tree, save, write_atomic
 from virt_local.node.runtime.records import SandboxRecord
+from virt_local.node.users import PodUsers
 
 log = get_logger(__name__)
 
@@ -43,12 +44,14 @@ class Sandboxes:
             start_time=pod.status.start_time or now,
             created_at=now,
         )
+        if pod.spec.host_users is False and not record.host_network:
+            record.user_base = users.take_range(self._layout.sandbox(meta.uid))
         directory = self._layout.sandbox(meta.uid)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         save(directory / "sandbox.json", record)
         self._write_files(pod, [])
         if not record.host_network:
-            self._make_namespace(meta.uid)
+            self._make_namespace(record)
         return record
 
     def attach(self, pod: Pod, record: SandboxRecord, node_ips: list[str]) -> None:
@@ -76,8 +79,10 @@ class Sandboxes:
         if record is None or not record.host_network:
             mounted = bool(kernel.mounts_below(netns))
             self._cni.delete(uid, netns if mounted else None, directory / "network.json")
-        kernel.unmount(netns)
-        netns.unlink(missing_ok=True)
+        for path in (netns, self._layout.userns(uid)):
+            users.forget(path)
+        if record is not None and record.user_base:
+            users.give_back(record.user_base)
         if record is not None and record.attached:
             record.attached = False
             save(directory / "sandbox.json", record)
@@ -93,6 +98,9 @@ class Sandboxes:
 
     def netns(self, record: SandboxRecord) -> Path | None:
         return None if record.host_network else self._layout.netns(record.uid)
+
+    def users(self, record: SandboxRecord) -> PodUsers | None:
+        return PodUsers(self._layout.userns(record.uid), record.user_base) if record.user_base else None
 
     def mounts(self, uid: str) -> list[OciMount]:
         """The files of /etc that belong to the Pod, not to an image."""
@@ -117,11 +125,15 @@ class Sandboxes:
             _write(directory / "hostname", f"{hostname}\n")
             _write(directory / "resolv.conf", resolv_conf(pod, self._resolv))
 
-    def _make_namespace(self, uid: str) -> None:
-        path = self._layout.netns(uid)
-        kernel.unmount(path)
-        path.unlink(missing_ok=True)
-        kernel.create_netns(path, _prepare_namespace)
+    def _make_namespace(self, record: SandboxRecord) -> None:
+        path, own = self._layout.netns(record.uid), self.users(record)
+        users.forget(path)
+        if own is None:
+            kernel.create_netns(path, _prepare_namespace)
+            return
+        users.forget(own.path)
+        users.make(own, path)
+        kernel.in_netns(path, _prepare_namespace)
 
 
 def _write(path: Path, text: str) -> None:
@@ -131,7 +143,7 @@ def _write(path: Path, text: str) -> None:
         write_atomic(path, text.encode(), 0o644)
 
 
-def _prepare_namespace() -> None:
+def _prepare_namespace() -> bool:
     """Runs inside the new namespace. Addresses come from our own ranges: nobody to ask whether they are taken, which
     would cost each Pod more than a second."""
     for name in ("all", "default"):
@@ -142,3 +154,4 @@ def _prepare_namespace() -> None:
         request = struct.pack("16sh14x", b"lo", 0)
         (flags,) = struct.unpack_from("16xh", fcntl.ioctl(sock, _SIOCGIFFLAGS, request))
         fcntl.ioctl(sock, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", flags | _IFF_UP))
+    return True

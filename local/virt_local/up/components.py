@@ -108,7 +108,7 @@ def virt_api(instance: Instance, material: Material) -> Component:
     return _component("virt-api", (script("virt-api"), *_flags(flags)))
 
 
-def virt_controller(instance: Instance) -> Component:
+def virt_controller(instance: Instance, *, user_namespaces: bool) -> Component:
     flags = {
         "kubeconfig": instance.kubeconfig_dir / "virt-controller.yaml",
         "namespace": NAMESPACE,
@@ -116,7 +116,8 @@ def virt_controller(instance: Instance) -> Component:
         "health-listen": f"127.0.0.1:{instance.controller_health_port}",
     }
     # One controller on one machine: nobody to elect against, and a restart need not wait for an old lease to run out.
-    return _component("virt-controller", (script("virt-controller"), *_flags(flags), "--no-leader-elect"))
+    users = "--launcher-user-namespaces" if user_namespaces else "--no-launcher-user-namespaces"
+    return _component("virt-controller", (script("virt-controller"), *_flags(flags), "--no-leader-elect", users))
 
 
 def virt_handler(instance: Instance, each: Node) -> Component:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import load_connection
+from virt_local.node import users
 from virt_local.up import components, network, readiness, whereabouts
 from virt_local.up.accounts import Accounts
 from virt_local.up.bootstrap import apply_all
@@ -31,13 +32,21 @@ class Startup:
     """Runs once, in its own thread, while the process table already restarts what dies."""
 
     def __init__(
-        self, instance: Instance, table: ProcessTable, progress: Progress, stop: threading.Event, *, product: bool
+        self,
+        instance: Instance,
+        table: ProcessTable,
+        progress: Progress,
+        stop: threading.Event,
+        *,
+        product: bool,
+        host_users: bool = False,
     ) -> None:
         self._instance = instance
         self._table = table
         self._progress = progress
         self._stop = stop
         self._product = product
+        self._host_users = host_users
         self._material: Material = make_material(instance)
         self._client = KubeClient(load_connection(str(instance.admin_kubeconfig)), "virt-local")
         self.accounts = Accounts(instance, self._material, self._client)
@@ -81,13 +90,24 @@ class Startup:
         self.accounts.issue("virt-api")
         self._table.start(components.virt_api(instance, self._material))
         self.accounts.issue("virt-controller")
-        self._table.start(components.virt_controller(instance))
+        self._table.start(components.virt_controller(instance, user_namespaces=self._user_namespaces()))
         ensure_probe(components.node_info_dir(instance), self._probe)
         for each in instance.nodes:
             known = partial(readiness.node_registered, self._client, each)
             self._wait([Check(components.node_component(each), known)], _API_S, quiet=True)
             self.accounts.issue_for_node("virt-handler", each.name)
             self._table.start(components.virt_handler(instance, each))
+
+    def _user_namespaces(self) -> bool:
+        """For each machine, unless it was switched off or cannot be: then all of them share a user of this machine."""
+        if self._host_users:
+            return False
+        if users.work_here(self._instance.run_dir):
+            return True
+        self._progress.line(
+            "Note: this kernel or the file system of the data has no idmapped mounts; guests share uid 107."
+        )
+        return False
 
     def _probe(self, directory: Path) -> None:
         self._progress.step("asking QEMU and libvirt what they can do (once; takes some seconds)")

@@ -31,11 +31,18 @@ class Up:
     """One run of the supervisor."""
 
     def __init__(
-        self, instance: Instance, progress: Progress, *, product: bool, on_ready: Callable[[], None] | None = None
+        self,
+        instance: Instance,
+        progress: Progress,
+        *,
+        product: bool,
+        host_users: bool = False,
+        on_ready: Callable[[], None] | None = None,
     ) -> None:
         self._instance = instance
         self._progress = progress
         self._product = product
+        self._host_users = host_users
         self._on_ready = on_ready
         self._lock = Lock(instance)
         self._book = ProcessBook(instance.run_dir / "pids")
@@ -88,7 +95,14 @@ class Up:
     def _supervise(self) -> None:
         supervisor = Supervisor("virt-local", grace_s=40.0)
         table = ProcessTable(self._book, self._instance.log_file)
-        startup = Startup(self._instance, table, self._progress, supervisor.stop, product=self._product)
+        startup = Startup(
+            self._instance,
+            table,
+            self._progress,
+            supervisor.stop,
+            product=self._product,
+            host_users=self._host_users,
+        )
         supervisor.on_stop(startup.close)
         supervisor.on_stop(lambda: table.stop_all(components.API_SERVER))
         supervisor.thread("processes", table.run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -336,3 +337,8 @@ def test_disk_space_that_the_vmi_asks_for_is_for_its_disks() -> None:
     plain = render(vmi(), CONFIG).spec.containers[0].resources
     assert plain is not None
     assert "ephemeral-storage" not in plain.limits, "nobody evicts a guest that fills its own disk"
+
+
+def test_users_of_its_own_are_asked_for_only_where_they_are_wanted() -> None:
+    assert render(vmi(), CONFIG).spec.host_users is None
+    assert render(vmi(), replace(CONFIG, user_namespaces=True)).spec.host_users is False

@@ -88,3 +88,19 @@ def test_the_pods_network_is_opened(tmp_path: Path) -> None:
 
 def test_a_process_that_has_ended_has_no_pod(tmp_path: Path) -> None:
     assert isolation.pod_of(12345, str(tmp_path)) is None
+
+
+def test_users_of_a_pod_are_others_on_the_node(tmp_path: Path) -> None:
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "uid_map").write_text("         0 1879048192      65536\n")
+    (tmp_path / "7" / "gid_map").write_text("0 0 100\n100 5000 50\n")
+    assert isolation.node_id(7, 107, proc=str(tmp_path)) == 1879048192 + 107
+    assert isolation.node_id(7, 107, "gid", str(tmp_path)) == 5007
+    with pytest.raises(OSError, match="gid 150 is none in the user namespace of process 7"):
+        isolation.node_id(7, 150, "gid", str(tmp_path))
+    with pytest.raises(ProcessLookupError):
+        isolation.node_id(8, 107, proc=str(tmp_path))
+
+
+def test_without_a_namespace_of_its_own_they_are_the_same() -> None:
+    assert isolation.node_id(os.getpid(), 107) == 107

@@ -10,6 +10,7 @@ from virt_core.apis.pods import Container, Pod
 
 if TYPE_CHECKING:
     from virt_local.node.images.root import OciMount, Root
+    from virt_local.node.users import PodUsers
 
 
 class ContainerConfigError(ValueError):
@@ -48,3 +49,5 @@ class BundleContext:
     devices: list[Device] = field(default_factory=list)
     seccomp: dict[str, Any] | None = None
     unified_cgroups: bool = False
+    #: The Pod's own users; None: those of the node.
+    users: PodUsers | None = None

@@ -60,10 +60,13 @@ def _linux(context: BundleContext) -> dict[str, Any]:
         "cgroupsPath": context.cgroup,
         "namespaces": _namespaces(context),
         "resources": _resources(context),
-        "devices": [_device_node(device) for device in context.devices],
+        # In a user namespace nobody makes device nodes; there they come as mounts.
+        "devices": [] if context.users else [_device_node(device) for device in context.devices],
         "maskedPaths": [] if privileged else list(MASKED_PATHS),
         "readonlyPaths": [] if privileged else list(READONLY_PATHS),
     }
+    if context.users is not None:
+        linux |= {"uidMappings": context.users.mappings, "gidMappings": context.users.mappings}
     if context.seccomp is not None:
         linux["seccomp"] = context.seccomp
     if sysctls := _sysctls(context):
@@ -93,6 +96,8 @@ def _namespaces(context: BundleContext) -> list[dict[str, str]]:
         kinds += [{"type": "uts"}, {"type": "network", "path": str(context.netns)}]
     elif not spec.host_network:
         kinds += [{"type": "uts"}, {"type": "network"}]
+    if context.users is not None:
+        kinds.append({"type": "user", "path": str(context.users.path)})
     if context.unified_cgroups:
         kinds.append({"type": "cgroup"})
     return kinds

@@ -24,9 +24,11 @@ from virt_local.node.runtime import cgroups
 from virt_local.node.runtime.containers import Containers, Streams
 from virt_local.node.runtime.records import ContainerRecord
 from virt_local.node.sandbox import Sandboxes
+from virt_local.node.users import PodUsers
 from virt_local.node.volumes.base import ObjectSource
 from virt_local.node.volumes.manager import VolumeManager
 from virt_local.node.volumes.mounts import block_devices, volume_mounts
+from virt_local.node.volumes.shown import device_mounts, show_mounts, with_flags
 
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
 
@@ -65,7 +67,7 @@ class BundleMaker:
         message.chmod(0o666)
         record.message_path = str(message)
         bundle = parts.containers.prepare(uid, record)
-        root_path = mount_overlay(root, bundle)
+        root_path = mount_overlay(root, bundle, self._users(state))
         context = self._context(pod, state, container, record, root=root, root_path=root_path)
         stdin = "" if not container.stdin else "once" if container.stdin_once else "keep"
         streams = Streams(Path(record.log_path), stdin, container.tty)
@@ -83,8 +85,13 @@ class BundleMaker:
     ) -> BundleContext:
         parts, uid = self._parts, state.uid
         assert state.sandbox is not None
-        facts = self.facts(pod, state)
+        facts, users = self.facts(pod, state), self._users(state)
         env = environment(pod, container, root.config, facts, parts.objects)
+        mounts, devices = self._mounts(state, container, record, env), self._devices(state, container)
+        if users is not None:
+            bundle = parts.containers.bundle(uid, record)
+            mounts = [*show_mounts(mounts, bundle, users), *device_mounts(devices, bundle)]
+            root = replace(root, mounts=tuple(map(with_flags, root.mounts)))
         return BundleContext(
             pod=pod,
             container=container,
@@ -95,11 +102,15 @@ class BundleMaker:
             hostname=facts.hostname,
             cgroup=f"{parts.cgroup}/pod{uid}/{record.id}",
             netns=parts.sandboxes.netns(state.sandbox),
-            mounts=self._mounts(state, container, record, env),
-            devices=self._devices(state, container),
+            mounts=mounts,
+            devices=devices,
             seccomp=seccomp_profile(pod, container, parts.layout.seccomp),
             unified_cgroups=cgroups.only_unified(),
+            users=users,
         )
+
+    def _users(self, state: PodState) -> PodUsers | None:
+        return self._parts.sandboxes.users(state.sandbox) if state.sandbox is not None else None
 
     def _devices(self, state: PodState, container: Container) -> list[Device]:
         """A privileged container sees all devices of the node anyway."""

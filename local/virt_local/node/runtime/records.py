@@ -48,5 +48,7 @@ class SandboxRecord(Struct):
     host_network: bool = False
     attached: bool = False
     ips: list[str] = []
+    #: What its root is on the node; 0: root.
+    user_base: int = 0
     start_time: str = ""
     created_at: str = ""

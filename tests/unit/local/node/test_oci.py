@@ -27,6 +27,7 @@ from virt_local.node.oci.security import (
     seccomp_profile,
 )
 from virt_local.node.oci.spec import render
+from virt_local.node.users import PodUsers
 
 FACTS = DownwardFacts("node1", ("10.0.0.1",), ("10.1.0.2", "fd00::2"), "host", Decimal(4), 8 << 30)
 EVERYTHING = frozenset(ALL_CAPABILITIES)
@@ -277,3 +278,13 @@ def test_privileged_sees_devices_and_all_of_proc() -> None:
     assert spec["linux"]["maskedPaths"] == []
     assert spec["linux"]["resources"]["devices"] == [{"allow": True, "access": "rwm"}]
     assert {"destination": "/dev", "type": "bind", "source": "/dev", "options": ["rbind", "rslave"]} in spec["mounts"]
+
+
+def test_users_of_its_own() -> None:
+    """Devices come as mounts then, and only the cgroup speaks of them."""
+    made = spec_of(users=PodUsers(Path("/ns/user"), 70000), devices=[Device("/dev/kvm", 10, 232)])
+    linux = made["linux"]
+    assert {"type": "user", "path": "/ns/user"} in linux["namespaces"]
+    assert linux["uidMappings"] == linux["gidMappings"] == [{"containerID": 0, "hostID": 70000, "size": 65536}]
+    assert linux["devices"] == []
+    assert linux["resources"]["devices"][1] == {"allow": True, "type": "c", "major": 10, "minor": 232, "access": "rwm"}
