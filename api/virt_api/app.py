@@ -15,14 +15,18 @@ from aiohttp import web
 from virt_api.admission import routes as webhook_routes
 from virt_api.admission.cluster import Cluster, NoCluster
 from virt_api.admission.instancetypes import LibraryInstancetypes
-from virt_api.admission.review import Admitter, BadReview, answer
+from virt_api.admission.review import Admitter, BadReview, answer, unanswered
 from virt_api.admission.routes import Parts
+from virt_api.admission.workers import Busy, Workers
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
 from virt_api.kube import Kube
 from virt_api.live import LiveAdmitters
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem
+from virt_api.serving.crowd import Rank
+from virt_api.serving.limits import REVIEW_BYTES
+from virt_api.serving.requests import has_shown, read_body
 from virt_api.subresources import discovery, streams
 from virt_api.subresources.discovery import REVIEWS, ROOT
 from virt_api.subresources.router import Router, known
@@ -38,7 +42,6 @@ from virt_core.runtime.metrics import REGISTRY, Histogram
 
 log = get_logger(__name__)
 
-BODY_LIMIT = 4 << 20
 LATENCY = Histogram("virt_api_request_seconds", "Time to answer a request, without streams.", ("route", "method"))
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -69,13 +72,16 @@ class Services:
 
 
 def build(services: Services) -> web.Application:
-    app = web.Application(client_max_size=BODY_LIMIT, middlewares=[_failures])
+    app = web.Application(client_max_size=REVIEW_BYTES, middlewares=[_failures])
     app[streams.OPEN_SOCKETS] = WeakSet()
     app.on_shutdown.append(streams.close_all)
     make = partial(_webhooks_for, services)
     live = LiveAdmitters(make, services.current_config, services.config_ready)
+    workers = Workers()
+    app.on_cleanup.append(partial(_close, workers))
     for path, admit in live.by_path().items():
-        app.router.add_post(f"{REVIEWS}{path}", from_api_server(services.authenticator, partial(_review, admit, path)))
+        review = partial(_review, admit, path, workers)
+        app.router.add_post(f"{REVIEWS}{path}", from_api_server(services.authenticator, review))
     for path, handler in public(services).items():
         app.router.add_get(path, handler)
     for path, handler in for_everybody_known(services).items():
@@ -133,18 +139,22 @@ def from_api_server(authenticator: Authenticator, handler: Handler) -> Handler:
     return checked
 
 
-async def _review(admit: Admitter, path: str, request: web.Request) -> web.Response:
+async def _review(admit: Admitter, path: str, workers: Workers, request: web.Request) -> web.Response:
     if request.content_type != "application/json":
         raise Problem(400, f"an AdmissionReview is application/json, not {request.content_type}")
-    body = await request.read()
+    body = await read_body(request, REVIEW_BYTES)
     try:
-        if path in webhook_routes.ASKING:
-            verdict = await asyncio.to_thread(answer, body, admit, path)
-        else:
-            verdict = answer(body, admit, path)
-        return web.Response(body=verdict, content_type="application/json")
+        verdict = await workers.run(partial(answer, body, admit, path), asks=path in webhook_routes.ASKING)
+        has_shown(request, Rank.KNOWN)
+    except Busy as busy:
+        verdict = unanswered(body, str(busy), path)
     except BadReview as error:
         raise Problem(400, str(error)) from error
+    return web.Response(body=verdict, content_type="application/json")
+
+
+async def _close(workers: Workers, _: web.Application) -> None:
+    workers.close()
 
 
 async def _health(services: Services, _: web.Request) -> web.Response:

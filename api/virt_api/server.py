@@ -7,10 +7,15 @@ import os
 import socket
 import ssl
 import threading
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable, Callable
 
 from aiohttp import hdrs, web
 
+from virt_api.serving.crowd import Crowd
+from virt_api.serving.limits import Limits
+from virt_api.serving.listener import Listener
+from virt_api.serving.requests import in_turn
 from virt_core.rpc.tls import TlsFiles
 from virt_core.runtime.keypair import load_pair
 from virt_core.runtime.logs import get_logger
@@ -22,6 +27,8 @@ _SHUTDOWN_S = 5.0
 #: How long callers have to hear that they should not use their open connections again.
 _DRAIN_S = 1.0
 _BACKLOG = 512
+#: Of a body for which nobody has asked yet.
+_READ_AHEAD = 64 << 10
 
 
 class ServingTls:
@@ -93,9 +100,10 @@ class HttpServer:
         port: int,
         tls: ServingTls,
         build: Callable[[], tuple[web.Application, Callable[[], Awaitable[None]]]],
+        limits: Limits | None = None,
     ) -> None:
         """Binds at once, so that a taken port fails the start-up. Port 0: see `.port`."""
-        self._tls, self._build = tls, build
+        self._tls, self._build, self._limits = tls, build, limits or Limits()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         try:
             self._socket = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -117,18 +125,34 @@ class HttpServer:
     async def _serve(self, stop: threading.Event) -> None:
         app, close = self._build()
         app.on_response_prepare.append(self._last_answer)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S, handler_cancellation=True)
+        app.middlewares.insert(0, in_turn)
+        runner = self._runner(app)
         await runner.setup()
         try:
-            site = web.SockSite(runner, self._socket, ssl_context=self._tls.context, backlog=_BACKLOG)
-            await site.start()
+            assert runner.server is not None
+            listener = Listener(self._socket, self._tls.context, Crowd(self._limits), runner.server)
+            listening = asyncio.create_task(listener.run())
             log.info("serving", port=self.port)
             self.started.set()
-            await self._until(stop)
+            await self._until(stop, listening)
             await self._drain(runner)
+            listening.cancel()
+            await asyncio.wait([listening])
         finally:
             await runner.cleanup()
             await close()
+
+    def _runner(self, app: web.Application) -> web.AppRunner:
+        return web.AppRunner(
+            app,
+            access_log=None,
+            shutdown_timeout=_SHUTDOWN_S,
+            handler_cancellation=True,
+            keepalive_timeout=self._limits.idle_s,
+            lingering_time=self._limits.rest_s,
+            read_bufsize=_READ_AHEAD,
+            auto_decompress=False,
+        )
 
     async def _drain(self, runner: web.AppRunner) -> None:
         """A caller that writes on a connection while we close it cannot know whether it was heard. So those that are
@@ -143,10 +167,12 @@ class HttpServer:
             response.headers[hdrs.CONNECTION] = "close"
             response.force_close()
 
-    async def _until(self, stop: threading.Event) -> None:
-        waiting = asyncio.get_running_loop().run_in_executor(None, stop.wait)
+    async def _until(self, stop: threading.Event, listening: asyncio.Task[None]) -> None:
+        waiting = asyncio.create_task(asyncio.to_thread(stop.wait))
         while True:
-            done, _ = await asyncio.wait([waiting], timeout=_TLS_CHECK_S)
+            done, _ = await asyncio.wait({waiting, listening}, timeout=_TLS_CHECK_S, return_when=FIRST_COMPLETED)
+            if listening in done:
+                listening.result()  # It never ends by itself, so this raises.
             if done:
                 return
             # Handshakes do this too; here it is for the metric of a server that nobody calls.

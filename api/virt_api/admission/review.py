@@ -61,6 +61,12 @@ def answer(body: bytes, admit: Admitter, path: str = "") -> bytes:
     return _encode(response)
 
 
+def unanswered(body: bytes, message: str, path: str = "") -> bytes:
+    """The response to a review that nobody could look at. Raises BadReview."""
+    status = Status(status="Failure", reason="Timeout", code=504, message=message)
+    return _refuse(_request(body), status, path)
+
+
 def _refuse(request: AdmissionRequest, status: Status, path: str) -> bytes:
     REVIEWS.inc(path, "refused")
     log.info("refused", kind=request.kind.kind, namespace=request.namespace, name=request.name, error=status.message)

@@ -12,6 +12,8 @@ from virt_api.authn import Identity
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem, from_api
+from virt_api.serving.limits import OPTIONS_BYTES
+from virt_api.serving.requests import read_body
 from virt_core.apis.base import UNREADABLE, Struct, decode
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -58,7 +60,7 @@ class Call:
 
     async def body(self, cls: type[T], *, required: bool = False) -> T:
         """JSON. Fields that nobody knows are ignored, as clients may be newer. Raises Problem 400."""
-        body = await self.request.read()
+        body = await read_body(self.request, OPTIONS_BYTES)
         if not body.strip():
             if required:
                 raise Problem(400, "this call needs a body")

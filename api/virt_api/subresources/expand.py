@@ -10,6 +10,8 @@ from aiohttp import web
 from virt_api.admission import document
 from virt_api.admission.causes import Refused
 from virt_api.problems import Problem
+from virt_api.serving.limits import OBJECT_BYTES
+from virt_api.serving.requests import read_body
 from virt_api.subresources.call import Call, json_response, not_json
 from virt_core.apis.base import UNREADABLE, to_plain
 from virt_core.apis.meta import StatusCause, StatusDetails
@@ -37,7 +39,7 @@ async def of_body(call: Call) -> web.Response:
 
 async def read_vm(call: Call) -> VirtualMachine:
     """Every mistake of its form is named with its path. Raises Problem 400."""
-    found = _document(await call.request.read())
+    found = _document(await read_body(call.request, OBJECT_BYTES))
     if found.get("kind", "VirtualMachine") != "VirtualMachine":
         raise Problem(400, f"the body is a {found['kind']}, not a VirtualMachine")
     # What became of a VM may carry more than we know.

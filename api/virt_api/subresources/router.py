@@ -17,6 +17,8 @@ from virt_api.authorizer import Authorizer
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.problems import Problem
+from virt_api.serving.crowd import Rank
+from virt_api.serving.requests import has_shown
 from virt_api.subresources.call import Call
 from virt_api.subresources.discovery import ROOT, VERSIONS
 from virt_api.subresources.routes import ROUTES, VM, VMI, Route
@@ -52,6 +54,7 @@ class Router:
 
     async def _serve(self, route: Route, version: str, request: web.Request) -> web.StreamResponse:
         who = await self.authenticator.identify(request)
+        has_shown(request, Rank.KNOWN)
         namespace, name = request.match_info.get("namespace", ""), request.match_info.get("name", "")
         await self.authorizer.require(
             who,
@@ -79,6 +82,7 @@ def known(authenticator: Authenticator, handler: Handler) -> Handler:
 
     async def serve(request: web.Request) -> web.StreamResponse:
         await authenticator.identify(request)
+        has_shown(request, Rank.KNOWN)
         return await handler(request)
 
     return serve

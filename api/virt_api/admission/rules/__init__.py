@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from virt_api.admission import deadline
 from virt_api.admission.causes import Cause
 from virt_api.admission.rules import (
     claims,
@@ -112,4 +113,5 @@ CREATE_RULES: tuple[Rule, ...] = (
 def broken_rules(check: Check, rules: tuple[Rule, ...]) -> Iterator[Cause]:
     """Every cause that any of the rules finds."""
     for rule in rules:
+        deadline.check()
         yield from rule(check)
