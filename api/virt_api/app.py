@@ -215,6 +215,8 @@ async def _failures(request: web.Request, handler: Handler) -> web.StreamRespons
         response = _refusal(Problem(refused.status, refused.reason))
     except web.RequestPayloadError:
         response = _refusal(Problem(400, "the body of the request is not what its headers say"))
+    except RecursionError:
+        response = _refusal(Problem(400, "the body is nested too deeply"))
     except Exception:
         log.exception("a request failed", method=request.method, path=request.path)
         response = _refusal(Problem(500, "internal error; see the log of virt-api"))

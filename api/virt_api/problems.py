@@ -64,6 +64,8 @@ def from_api(error: ApiError, name: str, *, kind: str = "virtualmachineinstance"
     if isinstance(error, (Conflict, Invalid)):
         # The failed test of a JSON patch is a 422 too, without causes.
         return LostRace(409, error.message, name=name, kind=kind)
+    if error.status == 400:
+        return Problem(400, error.message, name=name, kind=kind)
     if error.status == 0:
         return Problem(503, f"the API server cannot be reached: {error}")
     return Problem(500, f"the API server refused: {error}")

@@ -30,7 +30,10 @@ class Refused(Exception):
 
     def __init__(self, causes: Iterable[Cause]) -> None:
         self.causes = list(dict.fromkeys(causes))
-        super().__init__(", ".join(cause.sentence for cause in self.causes))
+        super().__init__(self.causes)
+
+    def __str__(self) -> str:
+        return ", ".join(cause.sentence for cause in self.causes)
 
 
 def invalid(field: str, message: str) -> Cause:

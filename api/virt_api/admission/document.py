@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 import msgspec
 from msgspec import inspect as types
 
+from virt_api.admission.bounds import MAX_ENTRIES, MAX_MISTAKES, too_long
 from virt_api.admission.causes import Cause, Refused, invalid, required
 from virt_core.apis.base import from_plain
 from virt_core.apis.meta import ObjectMeta
@@ -23,6 +24,8 @@ from virt_core.apis.quantity import QuantityError, canonical
 
 T = TypeVar("T")
 
+#: Beside the sign.
+_INT_BITS = 63
 _AT = re.compile(r" - at `(?:key in )?\$(.*?)`$")
 
 
@@ -33,6 +36,8 @@ class Shape(NamedTuple):
     fields: dict[str, Shape] = {}
     item: Shape | None = None
     required: bool = False
+    #: Entries of a list or map.
+    limit: int = MAX_ENTRIES
 
 
 def read(data: Any, cls: type[T], path: str) -> T:
@@ -60,6 +65,12 @@ def _walk(node: Any, shape: Shape, path: str, causes: list[Cause]) -> Any:
         return _quantity(node, path, causes)
     if shape.kind == "struct" and isinstance(node, dict):
         return _struct(node, shape, path, causes)
+    if isinstance(node, int) and node.bit_length() > _INT_BITS:
+        causes.append(invalid(path, f"has {node.bit_length()} bits; a number has at most {_INT_BITS}"))
+        return 0
+    if shape.item and isinstance(node, dict | list) and len(node) > shape.limit:
+        causes.append(too_long(path, len(node), shape.limit))
+        return node
     if shape.kind == "list" and isinstance(node, list) and shape.item:
         return [_walk(item, shape.item, f"{path}[{i}]", causes) for i, item in enumerate(node)]
     if shape.kind == "dict" and isinstance(node, dict) and shape.item:
@@ -89,6 +100,8 @@ def _as_text(node: Any, shape: Shape) -> Any:
 def _struct(node: dict[str, Any], shape: Shape, path: str, causes: list[Cause]) -> dict[str, Any]:
     found = {}
     for key, value in node.items():
+        if len(causes) >= MAX_MISTAKES:
+            raise Refused(causes)
         if key not in shape.fields:
             causes.append(invalid(f"{path}.{key}", "unknown field"))
         elif value is not None:
@@ -128,14 +141,15 @@ def _shape_of(cls: Any) -> Shape:
 
 
 def _shape(info: Any) -> Shape:
-    needed = False
+    needed, limit = False, MAX_ENTRIES
     for meta in _metadata(info):
         needed = needed or bool((meta.extra or {}).get("required"))
         extra = meta.extra_json_schema or {}
+        limit = extra.get("maxItems", limit)
         if "x-kubernetes-int-or-string" in extra:
             return Shape("quantity" if "pattern" in extra else "leaf", required=needed)
     shape = _bare_shape(_unwrap(info))
-    return shape._replace(required=needed)
+    return shape._replace(required=needed, limit=limit)
 
 
 def _bare_shape(info: Any) -> Shape:

@@ -6,10 +6,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from virt_api.admission.causes import Cause, Denied, Refused, invalid, required
+from virt_api.admission.bounds import decoded
+from virt_api.admission.causes import Cause, Refused, invalid, required
 from virt_api.admission.document import read
 from virt_core.apis.admission import AdmissionRequest
-from virt_core.apis.base import UNREADABLE
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
 T = TypeVar("T")
@@ -19,10 +19,7 @@ _TOP_LEVEL = frozenset({"apiVersion", "kind", "metadata", "spec", "status"})
 
 def document_of(raw: msgspec.Raw) -> dict[str, Any]:
     """The object as plain JSON; empty when there is none (the old object of a create). Raises Denied."""
-    try:
-        document = msgspec.json.decode(raw) if bytes(raw) else None
-    except UNREADABLE as error:
-        raise Denied(f"the object cannot be read: {error}") from error
+    document = decoded(raw)
     return document if isinstance(document, dict) else {}
 
 

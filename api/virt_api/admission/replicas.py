@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,6 +31,7 @@ from virt_core.kube.configvalues import ClusterConfig
 STATE_PRESERVATION = ("Disabled", "Offline", "Online")
 SORT_POLICIES = ("AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
 _TEMPLATE = "spec.virtualMachineTemplate"
+_PERCENT = re.compile(r"0*[0-9]{1,3}", re.ASCII)
 
 
 class ReplicaSetValidator:
@@ -106,7 +108,7 @@ def _max_unavailable(value: int | str | None) -> Iterator[Cause]:
     field = "spec.maxUnavailable"
     if isinstance(value, str):
         number = value.removesuffix("%")
-        if not value.endswith("%") or not (number.isascii() and number.isdecimal() and 0 < int(number) <= 100):
+        if not value.endswith("%") or not (_PERCENT.fullmatch(number) and 0 < int(number) <= 100):
             yield invalid(field, f"{value!r} is not a percentage from 1% to 100%")
     elif value is not None and value <= 0:
         yield invalid(field, "must be more than 0")

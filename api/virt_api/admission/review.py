@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from virt_api.admission import bounds
 from virt_api.admission.causes import Cause, Denied, Refused
 from virt_core.apis.admission import AdmissionRequest, AdmissionResponse, AdmissionReview
 from virt_core.apis.base import UNREADABLE, decode
@@ -33,6 +34,7 @@ class Accepted:
 Admitter = Callable[[AdmissionRequest], PatchOps | Accepted | None]
 
 MAX_CAUSES = 10
+MAX_TEXT = 1000
 REVIEWS = Counter("virt_api_admission_reviews_total", "Admission reviews by path and verdict.", ("path", "verdict"))
 
 
@@ -44,7 +46,7 @@ def answer(body: bytes, admit: Admitter, path: str = "") -> bytes:
     """The response to one review. Raises BadReview."""
     request = _request(body)
     try:
-        accepted = admit(request)
+        accepted = _admitted(request, admit)
     except Refused as refused:
         return _refuse(request, refusal(request, refused.causes), path)
     except RecursionError:
@@ -59,6 +61,15 @@ def answer(body: bytes, admit: Admitter, path: str = "") -> bytes:
         response.patch_type = "JSONPatch"
         response.patch = base64.b64encode(msgspec.json.encode(accepted.patch)).decode()
     return _encode(response)
+
+
+def _admitted(request: AdmissionRequest, admit: Admitter) -> PatchOps | Accepted | None:
+    bounds.check(request.object)
+    bounds.check(request.old_object)
+    try:
+        return admit(request)
+    except msgspec.ValidationError as error:
+        raise Denied(f"the object cannot be read: {error}", 422, "Invalid") from error
 
 
 def unanswered(body: bytes, message: str, path: str = "") -> bytes:
@@ -85,20 +96,27 @@ def _request(body: bytes) -> AdmissionRequest:
 
 def refusal(request: AdmissionRequest, causes: list[Cause]) -> Status:
     """422 with the causes; the message carries them too, for clients that show nothing else."""
-    message = ", ".join(cause.sentence for cause in causes[:MAX_CAUSES])
+    message = ", ".join(short(cause.sentence) for cause in causes[:MAX_CAUSES])
     if len(causes) > MAX_CAUSES:
         message += f", and {len(causes) - MAX_CAUSES} more validation errors"
     details = StatusDetails(
         name=request.name,
         group=request.kind.group,
         kind=request.kind.kind,
-        causes=[StatusCause(reason=c.type, message=c.message, field=c.field) for c in causes[:MAX_CAUSES]],
+        causes=[
+            StatusCause(reason=c.type, message=short(c.message), field=short(c.field)) for c in causes[:MAX_CAUSES]
+        ],
     )
     return Status(status="Failure", reason="Invalid", code=422, message=message, details=details)
 
 
 def _denial(denied: Denied) -> Status:
     return Status(status="Failure", reason=denied.reason, code=denied.code, message=denied.message)
+
+
+def short(text: str) -> str:
+    """A sentence that quotes the object may be as long as the object."""
+    return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
 
 
 def _encode(response: AdmissionResponse) -> bytes:

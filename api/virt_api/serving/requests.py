@@ -46,7 +46,7 @@ async def in_turn(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 async def read_body(request: web.Request, limit: int) -> bytes:
-    """Raises Problem: too long, too slow, packed, or torn off."""
+    """Raises Problem: too long, too slow or packed."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":
         # A few packed bytes can stand for gigabytes.
         raise Problem(415, "the body must not be compressed")
@@ -61,8 +61,6 @@ async def read_body(request: web.Request, limit: int) -> bytes:
             return await _whole(request, limit)
     except TimeoutError as error:
         raise Problem(408, f"the body did not come within {limits.body_s:.0f} s") from error
-    except web.RequestPayloadError as error:
-        raise Problem(400, "the body is torn off or wrongly encoded") from error
     finally:
         if connection is not None:
             connection.read()

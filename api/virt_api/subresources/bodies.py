@@ -6,11 +6,12 @@ import re
 from typing import Any
 
 from virt_api.problems import Problem
-from virt_core.apis.base import Struct
+from virt_core.apis.base import Int64, Struct
 from virt_core.apis.vm import HotplugVolumeSource
 
 _DURATION = re.compile(r"(?:\d+(?:\.\d*)?(?:ns|us|µs|ms|s|m|h))+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d*)?)(ns|us|µs|ms|s|m|h)")
+_MAX_TEXT = 64
 _UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -26,12 +27,12 @@ class StartOptions(Struct):
 
 
 class StopOptions(Struct):
-    grace_period: int | None = None
+    grace_period: Int64 | None = None
     dry_run: list[str] = []
 
 
 class RestartOptions(Struct):
-    grace_period_seconds: int | None = None
+    grace_period_seconds: Int64 | None = None
     dry_run: list[str] = []
 
 
@@ -72,11 +73,11 @@ class ClusterProfilerRequest(Struct):
     """Which components' profiles, and how many at once."""
 
     label_selector: str = ""
-    page_size: int = 10
+    page_size: Int64 = 10
 
 
 def seconds(text: str) -> float:
     """A Go duration such as `5m0s`. Raises Problem 400."""
-    if not _DURATION.fullmatch(text):
-        raise Problem(400, f"{text!r} is not a duration such as 5m or 90s")
+    if len(text) > _MAX_TEXT or not _DURATION.fullmatch(text):
+        raise Problem(400, f"{text[:_MAX_TEXT]!r} is not a duration such as 5m or 90s")
     return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
-from virt_api.admission import document
+from virt_api.admission import bounds, document
 from virt_api.admission.causes import Refused
+from virt_api.admission.review import short
 from virt_api.problems import Problem
 from virt_api.serving.limits import OBJECT_BYTES
 from virt_api.serving.requests import read_body
@@ -39,24 +41,33 @@ async def of_body(call: Call) -> web.Response:
 
 async def read_vm(call: Call) -> VirtualMachine:
     """Every mistake of its form is named with its path. Raises Problem 400."""
-    found = _document(await read_body(call.request, OBJECT_BYTES))
+    body = await read_body(call.request, OBJECT_BYTES)
+    try:
+        return await asyncio.to_thread(_vm, body)
+    except Refused as refused:
+        causes = [
+            StatusCause(reason=c.type, message=short(c.message), field=short(c.field))
+            for c in refused.causes[:_MAX_CAUSES]
+        ]
+        details = StatusDetails(group=GROUP, kind="VirtualMachine", causes=causes)
+        message = short(f"the body is not a valid VirtualMachine: {refused}")
+        raise Problem(400, message, details=details) from refused
+
+
+def _vm(body: bytes) -> VirtualMachine:
+    found = _document(body)
     if found.get("kind", "VirtualMachine") != "VirtualMachine":
-        raise Problem(400, f"the body is a {found['kind']}, not a VirtualMachine")
+        raise Problem(400, short(f"the body is a {found['kind']}, not a VirtualMachine"))
     # What became of a VM may carry more than we know.
     asked = {key: value for key, value in found.items() if key != "status"}
-    try:
-        vm = document.read(asked, VirtualMachine, "")
-    except Refused as refused:
-        causes = [StatusCause(reason=c.type, message=c.message, field=c.field) for c in refused.causes[:_MAX_CAUSES]]
-        details = StatusDetails(group=GROUP, kind="VirtualMachine", causes=causes)
-        raise Problem(400, f"the body is not a valid VirtualMachine: {refused}", details=details) from refused
-    return vm
+    return document.read(asked, VirtualMachine, "")
 
 
 def _document(body: bytes) -> dict[str, Any]:
     if not body.strip():
         raise Problem(400, "this call needs a body: a VirtualMachine")
     try:
+        bounds.check(msgspec.Raw(body))
         found = msgspec.json.decode(body)
     except UNREADABLE as error:
         raise not_json() from error

@@ -16,6 +16,7 @@ REQUIRED = msgspec.Meta(extra={"required": True})
 #: A list of things that a user writes has an end.
 SHORT_LIST = msgspec.Meta(extra_json_schema={"maxItems": 256})
 
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Uint = Annotated[int, msgspec.Meta(ge=0)]
 Uint32 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 32) - 1)]
 

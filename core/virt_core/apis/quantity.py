@@ -35,6 +35,9 @@ _TEXT = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(.*)", re.ASCII)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 _EXACT = Context(prec=60)
 _MAX_EXPONENT = 30
+#: No quantity that means something is longer, and reading one takes more time than its length suggests.
+_MAX_LENGTH = 64
+_SHOWN = 24
 
 
 class QuantityError(ValueError):
@@ -45,13 +48,23 @@ def parse_quantity(value: str | int | float) -> Decimal:
     """The exact value: "1Ki" → 1024, "500m" → 0.5. Raises QuantityError."""
     if isinstance(value, bool):
         raise QuantityError(f"{value!r} is not a quantity")
-    text = value if isinstance(value, str) else repr(value)
+    text = _text_of(value)
     match = _TEXT.fullmatch(text)
     if match is None:
         raise QuantityError(f"{text!r} is not a quantity: expected a number with an optional suffix such as Mi, G or m")
     sign, digits, suffix = match.groups()
     number = Decimal(digits if sign != "-" else "-" + digits)
     return _EXACT.multiply(number, _multiplier(suffix, text))
+
+
+def _text_of(value: str | int | float) -> str:
+    """Raises QuantityError."""
+    if isinstance(value, int) and value.bit_length() > 4 * _MAX_LENGTH:
+        raise QuantityError(f"a number of {value.bit_length()} bits is not a quantity")
+    text = value if isinstance(value, str) else repr(value)
+    if len(text) > _MAX_LENGTH:
+        raise QuantityError(f"{text[:_SHOWN]!r}… has {len(text)} characters: a quantity has at most {_MAX_LENGTH}")
+    return text
 
 
 def _multiplier(suffix: str, text: str) -> Decimal:

@@ -106,11 +106,14 @@ def _is_ip(text: str) -> bool:
 
 
 def access_credentials(check: Check) -> Iterator[Cause]:
+    volumes = check.spec.volumes
+    no_cloud = any(volume.cloud_init_no_cloud for volume in volumes)
+    config_drive = any(volume.cloud_init_config_drive for volume in volumes)
     for i, credential in enumerate(check.spec.access_credentials):
         field = f"{check.path}.accessCredentials[{i}]"
         if (credential.ssh_public_key is None) == (credential.user_password is None):
             yield invalid(field, "exactly one of sshPublicKey and userPassword is needed")
-        yield from _ssh_key(check, f"{field}.sshPublicKey", credential)
+        yield from _ssh_key(f"{field}.sshPublicKey", credential, no_cloud=no_cloud, config_drive=config_drive)
         password = credential.user_password
         if password is not None and password.source.secret is None:
             yield invalid(f"{field}.userPassword.source", "must be a Secret")
@@ -118,7 +121,7 @@ def access_credentials(check: Check) -> Iterator[Cause]:
             yield invalid(f"{field}.userPassword.propagationMethod", "must be qemuGuestAgent")
 
 
-def _ssh_key(check: Check, field: str, credential: AccessCredential) -> Iterator[Cause]:
+def _ssh_key(field: str, credential: AccessCredential, *, no_cloud: bool, config_drive: bool) -> Iterator[Cause]:
     key = credential.ssh_public_key
     if key is None:
         return
@@ -129,10 +132,9 @@ def _ssh_key(check: Check, field: str, credential: AccessCredential) -> Iterator
     if sum(one is not None for one in given) != 1:
         yield invalid(f"{field}.propagationMethod", "exactly one of configDrive, noCloud and qemuGuestAgent is needed")
         return
-    volumes = check.spec.volumes
-    if method.no_cloud is not None and not any(volume.cloud_init_no_cloud for volume in volumes):
+    if method.no_cloud is not None and not no_cloud:
         yield invalid(f"{field}.propagationMethod", "noCloud needs a cloudInitNoCloud volume")
-    if method.config_drive is not None and not any(volume.cloud_init_config_drive for volume in volumes):
+    if method.config_drive is not None and not config_drive:
         yield invalid(f"{field}.propagationMethod", "configDrive needs a cloudInitConfigDrive volume")
     if method.qemu_guest_agent is not None and not method.qemu_guest_agent.users:
         yield invalid(f"{field}.propagationMethod.qemuGuestAgent.users", "at least one user is needed")

@@ -23,6 +23,9 @@ def port_ranges(check: Check) -> Iterator[Cause]:
             yield invalid(field, f"needs the feature gate {GATE}")
             continue
         yield from _whole(field, interface)
+        if len(interface.port_ranges) > MAX_RANGES:
+            yield invalid(field, f"at most {MAX_RANGES} ranges can be given")
+            continue
         for j, wanted in enumerate(interface.port_ranges):
             yield from _range(f"{field}[{j}]", wanted, interface.port_ranges[:j])
 
@@ -32,8 +35,6 @@ def _whole(field: str, interface: Interface) -> Iterator[Cause]:
         yield invalid(field, "ports and portRanges cannot be given together")
     if interface.masquerade is None:
         yield invalid(field, "portRanges work only with masquerade")
-    if len(interface.port_ranges) > MAX_RANGES:
-        yield invalid(field, f"at most {MAX_RANGES} ranges can be given")
 
 
 def _range(field: str, wanted: PortRange, before: list[PortRange]) -> Iterator[Cause]:

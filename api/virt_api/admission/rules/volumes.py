@@ -16,7 +16,8 @@ from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudS
 
 INLINE_LIMIT = 2048
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
-_SOURCES = tuple(f.name for f in msgspec.structs.fields(Volume) if f.name != "name")
+#: A volume's sources, and what they are called on the wire.
+_SOURCES = {f.name: f.encode_name for f in msgspec.structs.fields(Volume) if f.name != "name"}
 _OWN_PATHS = (names.PATH_SHARE, names.PATH_LIBVIRT)
 
 
@@ -32,15 +33,10 @@ def volume_sources(check: Check) -> Iterator[Cause]:
     for i, volume in enumerate(check.spec.volumes):
         given = [source for source in _SOURCES if getattr(volume, source) is not None]
         if len(given) != 1:
-            found = "none" if not given else f"{len(given)}: {', '.join(map(msgspec_name, given))}"
+            found = "none" if not given else f"{len(given)}: {', '.join(_SOURCES[source] for source in given)}"
             yield invalid(
                 f"{check.path}.volumes[{i}]", f"volume {volume.name!r} must have exactly one source, not {found}"
             )
-
-
-def msgspec_name(field: str) -> str:
-    """The wire name of a volume source."""
-    return next(f.encode_name for f in msgspec.structs.fields(Volume) if f.name == field)
 
 
 def volume_references(check: Check) -> Iterator[Cause]:

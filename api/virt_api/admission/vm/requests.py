@@ -36,20 +36,24 @@ def broken_requests(
         (vmi.spec if vmi is not None else None, "spec"),
     ):
         if spec is not None:
-            machine = _fulfilled(copy.deepcopy(spec), requests)
+            machine = fulfilled(copy.deepcopy(spec), requests)
             apply_defaults(machine, config)
             yield from broken_rules(Check(machine, config, path), SPEC_RULES)
 
 
-def _fulfilled(
+def fulfilled(
     spec: VirtualMachineInstanceSpec, requests: Sequence[VirtualMachineVolumeRequest]
 ) -> VirtualMachineInstanceSpec:
     devices = spec.domain.devices
+    last: dict[str, AddVolumeOptions | None] = {}
     for request in requests:
         add, remove = request.add_volume_options, request.remove_volume_options
         name = add.name if add is not None else remove.name if remove is not None else ""
-        spec.volumes = [volume for volume in spec.volumes if volume.name != name]
-        devices.disks = [disk for disk in devices.disks if disk.name != name]
+        last.pop(name, None)  # So that what comes last stands last.
+        last[name] = add
+    spec.volumes = [volume for volume in spec.volumes if volume.name not in last]
+    devices.disks = [disk for disk in devices.disks if disk.name not in last]
+    for name, add in last.items():
         if add is not None:
             source = add.volume_source
             claim, data = source.persistent_volume_claim, source.data_volume
@@ -67,14 +71,17 @@ def _wishes(
         return
     volumes = list(vm.spec.template.spec.volumes) if vm.spec.template else []
     volumes += vmi.spec.volumes if vmi is not None else []
+    by_name: dict[str, list[Volume]] = {}
+    for volume in volumes:
+        by_name.setdefault(volume.name, []).append(volume)
     added: set[str] = set()
     removed: set[str] = set()
     for request in requests:
-        yield from _request(request, volumes, added, removed)
+        yield from _request(request, by_name, added, removed)
 
 
 def _request(
-    request: VirtualMachineVolumeRequest, volumes: list[Volume], added: set[str], removed: set[str]
+    request: VirtualMachineVolumeRequest, volumes: dict[str, list[Volume]], added: set[str], removed: set[str]
 ) -> Iterator[Cause]:
     add, remove = request.add_volume_options, request.remove_volume_options
     if (add is None) == (remove is None):
@@ -84,7 +91,7 @@ def _request(
             yield invalid(FIELD, f"{add.name!r} is added twice")
         added.add(add.name)
         yield from hotplug_disk(add.disk, add.name, FIELD)
-        yield from _clash(add, volumes)
+        yield from _clash(add, volumes.get(add.name, []))
     elif remove is not None:
         if remove.name in removed:
             yield invalid(FIELD, f"{remove.name!r} is removed twice")
@@ -110,13 +117,11 @@ def hotplug_disk(disk: Disk | None, name: str, field: str) -> Iterator[Cause]:
         yield invalid(_ORDER, "must be 1 or more")
 
 
-def _clash(add: AddVolumeOptions, volumes: list[Volume]) -> Iterator[Cause]:
+def _clash(add: AddVolumeOptions, namesakes: list[Volume]) -> Iterator[Cause]:
     """The same name for the same thing is no clash: a request may be seen twice."""
     wanted = (add.volume_source.persistent_volume_claim, add.volume_source.data_volume)
     claims = [claim.claim_name if claim else None for claim in wanted[:1]] + [wanted[1].name if wanted[1] else None]
-    for volume in volumes:
-        if volume.name != add.name:
-            continue
+    for volume in namesakes:
         claim, data = volume.persistent_volume_claim, volume.data_volume
         found = [claim.claim_name if claim else None, data.name if data else None]
         if found != claims:
