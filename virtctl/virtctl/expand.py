@@ -8,7 +8,7 @@ import click
 
 from virtctl.cli import command as declare
 from virtctl.options import Settings
-from virtctl.targets import VM, subresource_path
+from virtctl.targets import VM, part, subresource_path
 
 
 @declare("expand")
@@ -31,7 +31,7 @@ def command(settings: Settings, name: str | None, path: str | None, output: str)
         if manifest is None:
             body = cluster.client.raw("GET", subresource_path(cluster.namespace, name or "", "expand-spec", VM))
         else:
-            base = f"/apis/subresources.kubevirt.io/v1/namespaces/{cluster.namespace}/expand-vm-spec"
+            base = f"/apis/subresources.kubevirt.io/v1/namespaces/{part(cluster.namespace)}/expand-vm-spec"
             body = cluster.client.raw("PUT", base, body=msgspec.json.encode(manifest))
     click.echo(document(msgspec.json.decode(body), output), nl=False)
 

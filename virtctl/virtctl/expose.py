@@ -112,9 +112,9 @@ def _exposed(cluster: Session, target: Target) -> tuple[str, dict[str, str], lis
     import msgspec
 
     from virt_core.apis.names import LABEL_VMI_ID, vmi_id
-    from virtctl.targets import PLURALS
+    from virtctl.targets import PLURALS, part
 
-    base = f"/apis/kubevirt.io/v1/namespaces/{cluster.namespace}/{PLURALS[target.kind]}/{target.name}"
+    base = f"/apis/kubevirt.io/v1/namespaces/{part(cluster.namespace)}/{PLURALS[target.kind]}/{part(target.name)}"
     obj = msgspec.json.decode(cluster.client.raw("GET", base))
     spec = obj.get("spec", {})
     template = spec if target.kind == VMI else spec.get("template", {}).get("spec", {})

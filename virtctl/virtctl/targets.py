@@ -49,9 +49,16 @@ def _kind(word: str, kinds: tuple[str, ...]) -> str:
 
 
 def subresource_path(namespace: str, name: str, subresource: str, kind: str = VMI) -> str:
-    from urllib.parse import quote
-
     from virt_core.apis.names import SUBRESOURCE_GROUP
 
-    base = f"/apis/{SUBRESOURCE_GROUP}/v1/namespaces/{quote(namespace, safe='')}"
-    return f"{base}/{PLURALS[kind]}/{quote(name, safe='')}/{subresource}"
+    return f"/apis/{SUBRESOURCE_GROUP}/v1/namespaces/{part(namespace)}/{PLURALS[kind]}/{part(name)}/{subresource}"
+
+
+def part(name: str) -> str:
+    """A name as a part of a path: one that no object can have must not lead elsewhere."""
+    from virt_core.apis.registry import UnusableName, segment
+
+    try:
+        return segment(name)
+    except UnusableName as error:
+        raise click.UsageError(str(error)) from error

@@ -10,7 +10,7 @@ import click
 
 from virtctl.cli import command
 from virtctl.options import Settings
-from virtctl.targets import VM, VMI, subresource_path
+from virtctl.targets import VM, VMI, part, subresource_path
 
 if TYPE_CHECKING:
     from virtctl.session import Session
@@ -79,13 +79,14 @@ def _source(cluster: Session, name: str) -> dict[str, Any]:
     from virt_core.kube.errors import NotFound
 
     namespace = cluster.namespace
+    where, which = part(namespace), part(name)
     try:
-        cluster.client.raw("GET", f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/datavolumes/{name}")
+        cluster.client.raw("GET", f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{where}/datavolumes/{which}")
         return {"dataVolume": {"name": name, "hotpluggable": True}}
     except NotFound:
         pass  # No DataVolume, or no CDI at all.
     try:
-        cluster.client.raw("GET", f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{name}")
+        cluster.client.raw("GET", f"/api/v1/namespaces/{where}/persistentvolumeclaims/{which}")
     except NotFound as error:
         message = f"there is neither a DataVolume nor a PersistentVolumeClaim {name} in namespace {namespace}"
         raise click.ClickException(message) from error

@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from virt_api.admission.causes import Denied
 from virt_api.admission.rules.base import is_dns_subdomain
+from virt_core.apis.auth import ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec, UserInfo
 from virt_core.apis.preset import VirtualMachineInstancePreset
 from virt_core.kube.errors import ApiError, NotFound
 from virt_core.kube.patch import JsonPatch
@@ -28,6 +29,8 @@ class Cluster(Protocol):
         """A DataVolume, DataSource or VolumeSnapshot as JSON; their kinds need not be installed."""
 
     def patch(self, cls: type[T], name: str, namespace: str, operations: Sequence[dict[str, Any]]) -> None: ...
+
+    def allowed(self, user: UserInfo, wanted: ResourceAttributes) -> bool: ...
 
 
 class Cache(Protocol):
@@ -79,6 +82,16 @@ class KubeCluster:
         except ApiError as error:
             raise _unanswered(cls, error) from error
 
+    def allowed(self, user: UserInfo, wanted: ResourceAttributes) -> bool:
+        spec = SubjectAccessReviewSpec(
+            resource_attributes=wanted, user=user.username, uid=user.uid, groups=user.groups, extra=user.extra
+        )
+        try:
+            status = self._client.create(SubjectAccessReview(spec=spec)).status
+        except ApiError as error:
+            raise _unanswered(SubjectAccessReview, error) from error
+        return bool(status.allowed and not status.denied)
+
 
 def _unanswered(cls: type[Any], error: ApiError) -> Denied:
     return Denied(f"cannot look up {cls.__name__}: {error}", 500, "InternalError")
@@ -101,3 +114,6 @@ class NoCluster:
 
     def patch(self, cls: type[T], name: str, namespace: str, operations: Sequence[dict[str, Any]]) -> None:  # noqa: ARG002
         raise Denied(f"there is no {cls.__name__} {namespace}/{name}", 404, "NotFound")
+
+    def allowed(self, user: UserInfo, wanted: ResourceAttributes) -> bool:  # noqa: ARG002
+        return False

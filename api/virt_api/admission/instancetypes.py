@@ -16,8 +16,8 @@ from virt_core.kube.configvalues import ClusterConfig
 
 
 class Instancetypes(Protocol):
-    def infer(self, vm: VirtualMachine) -> VirtualMachine:
-        """The VM with inferFromVolume replaced by names. Raises Denied."""
+    def infer(self, vm: VirtualMachine, lookup: Lookup) -> VirtualMachine:
+        """The VM with inferFromVolume replaced by names; its volumes are looked up there. Raises Denied."""
 
     def preference(self, vm: VirtualMachine) -> VirtualMachinePreferenceSpec | None:
         """The VM's preference, if it has one that exists."""
@@ -35,9 +35,9 @@ class LibraryInstancetypes:
     def _interface(self) -> str:
         return self._config().default_network_interface
 
-    def infer(self, vm: VirtualMachine) -> VirtualMachine:
+    def infer(self, vm: VirtualMachine, lookup: Lookup) -> VirtualMachine:
         try:
-            return infer(vm, self._lookup)
+            return infer(vm, lookup)
         except InferError as error:
             raise Denied(str(error)) from error
 

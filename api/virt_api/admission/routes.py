@@ -59,7 +59,7 @@ def _machines(parts: Parts) -> dict[str, Admitter]:
         "/virtualmachineinstances-mutate": VMIMutator(config, parts.clock, trusted, cluster),
         "/virtualmachineinstances-validate-create": VMICreateValidator(config, trusted),
         "/virtualmachineinstances-validate-update": VMIUpdateValidator(config, trusted, parts.user(names.SA_HANDLER)),
-        "/virtualmachines-mutate": VMMutator(config, parts.types, cluster),
+        "/virtualmachines-mutate": VMMutator(config, parts.types, cluster, trusted),
         "/virtualmachines-validate": VMValidator(config, parts.types, cluster, trusted, parts.support),
         "/migration-mutate-create": migration.mutate_migration,
         "/migration-validate-create": migration.MigrationCreateValidator(

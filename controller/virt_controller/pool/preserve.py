@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from virt_core.apis.registry import UnusableName, segment
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.volumes import Volume
@@ -47,14 +48,14 @@ def _detach_claim(client: KubeClient, vm: VirtualMachine, name: str) -> None:
         kept = [ref for ref in owners if ref.uid != vm.metadata.uid]
         if len(kept) != len(owners):
             write_operations(client, claim, [op.add("/metadata/ownerReferences", kept)])
-    except NotFound:
+    except (NotFound, UnusableName):
         return
 
 
 def _detach_data_volume(client: KubeClient, vm: VirtualMachine, name: str) -> None:
     """Plain: the kind belongs to another project, which may not be installed."""
-    path = _DATA_VOLUME.format(vm.metadata.namespace, name)
     try:
+        path = _DATA_VOLUME.format(segment(vm.metadata.namespace), segment(name))
         owners = msgspec.json.decode(client.raw("GET", path))["metadata"].get("ownerReferences") or []
         kept = [ref for ref in owners if ref["uid"] != vm.metadata.uid]
         if len(kept) != len(owners):

@@ -5,6 +5,7 @@ The table holds dotted names, so that looking up one kind does not import all th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -14,6 +15,27 @@ import msgspec
 
 from virt_core.apis.base import to_plain
 from virt_core.apis.names import GROUP
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*", re.ASCII)
+
+
+class UnusableName(ValueError):
+    """No object has such a name; as a part of a path it would lead elsewhere."""
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path. An API server looks at paths after `%2F` became `/`, so quoting is not enough
+    for that. Raises UnusableName."""
+    if _PLAIN.fullmatch(name):
+        return name
+    if not name or name in (".", "..") or "/" in name or "%" in name:
+        raise UnusableName(f"no object can be called {name[:_SHOWN]!r}")
+    from urllib.parse import quote  # Nearly no name needs it.
+
+    return quote(name, safe="")
+
+
+_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +59,15 @@ class Resource:
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The path of a collection, an object or a subresource."""
+        """The path of a collection, an object or a subresource. Raises UnusableName."""
         parts = [self.root]
         if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", segment(namespace)]
         parts.append(self.plural)
-        parts += [part for part in (name, subresource) if part]
+        if name:
+            parts.append(segment(name))
+        if subresource:
+            parts.append(subresource)
         return "/".join(parts)
 
     def load(self) -> type[Any]:

@@ -133,27 +133,36 @@ def _data_volume(vm: VirtualMachine, name: str, lookup: Lookup) -> Iterator[Labe
 
 
 def _source(spec: dict[str, Any], namespace: str, lookup: Lookup) -> Iterator[Labels]:
-    source, ref = spec.get("source") or {}, spec.get("sourceRef")
+    source, ref = _map(spec.get("source")), _map(spec.get("sourceRef"))
     if source:
         yield from _claim_or_snapshot(source, namespace, lookup)
-    elif ref and ref.get("kind") == "DataSource":
-        where = ref.get("namespace") or namespace
-        found = lookup.document("DataSource", ref.get("name", ""), where)
+    elif ref.get("kind") == "DataSource":
+        name, where = _place(ref, namespace)
+        found = lookup.document("DataSource", name, where)
         if found is None:
-            raise _MissingError(f"there is no DataSource {where}/{ref.get('name', '')}")
+            raise _MissingError(f"there is no DataSource {where}/{name}")
         yield _labels(found)
-        yield from _claim_or_snapshot((found.get("spec") or {}).get("source") or {}, where, lookup)
+        yield from _claim_or_snapshot(_map(_map(found.get("spec")).get("source")), where, lookup)
 
 
 def _claim_or_snapshot(source: dict[str, Any], namespace: str, lookup: Lookup) -> Iterator[Labels]:
-    if claim := source.get("pvc"):
-        yield _claim(claim.get("name", ""), claim.get("namespace") or namespace, lookup)
-    elif snapshot := source.get("snapshot"):
-        where = snapshot.get("namespace") or namespace
-        found = lookup.document("VolumeSnapshot", snapshot.get("name", ""), where)
+    if claim := _map(source.get("pvc")):
+        yield _claim(*_place(claim, namespace), lookup)
+    elif snapshot := _map(source.get("snapshot")):
+        name, where = _place(snapshot, namespace)
+        found = lookup.document("VolumeSnapshot", name, where)
         if found is None:
-            raise _MissingError(f"there is no VolumeSnapshot {where}/{snapshot.get('name', '')}")
+            raise _MissingError(f"there is no VolumeSnapshot {where}/{name}")
         yield _labels(found)
+
+
+def _map(value: Any) -> dict[str, Any]:
+    """These documents belong to others, and their authors write what they like."""
+    return value if isinstance(value, dict) else {}
+
+
+def _place(reference: dict[str, Any], namespace: str) -> tuple[str, str]:
+    return str(reference.get("name") or ""), str(reference.get("namespace") or namespace)
 
 
 def _labels(document: dict[str, Any]) -> Labels:

@@ -15,9 +15,9 @@ import msgspec
 from virt_core import __version__
 from virt_core.apis.base import decode, encode
 from virt_core.apis.meta import DeleteOptions, ListMeta, ObjectMeta, Preconditions
-from virt_core.apis.registry import Resource, encode_object, resource_of
+from virt_core.apis.registry import Resource, UnusableName, encode_object, resource_of
 from virt_core.kube.connect import Connection
-from virt_core.kube.errors import Gone, Undecodable
+from virt_core.kube.errors import Gone, NotFound, Undecodable
 from virt_core.kube.patch import Patch
 from virt_core.kube.transport import Request, Transport
 from virt_core.kube.watch import Watch, WatchEvent
@@ -78,7 +78,7 @@ class KubeClient:
         skip_invalid: bool = False,
     ) -> ObjectList[T]:
         """All matching objects, page by page. `skip_invalid` logs and leaves out what does not fit the struct."""
-        path = resource_of(cls).path(namespace)
+        path = collection_path(resource_of(cls), namespace)
         query = _selectors(label_selector, field_selector)
         if limit:
             query["limit"] = str(limit)
@@ -115,11 +115,11 @@ class KubeClient:
             "resourceVersion": resource_version,
             "timeoutSeconds": str(timeout_s),
         }
-        request = Request("GET", resource_of(cls).path(namespace), query)
+        request = Request("GET", collection_path(resource_of(cls), namespace), query)
         return Watch(self._transport.open_stream(request, timeout_s + _WATCH_SLACK_S), cls, skip_invalid)
 
     def create(self, obj: T, *, namespace: str = "", dry_run: bool = False) -> T:
-        path = resource_of(type(obj)).path(namespace or obj.metadata.namespace)
+        path = collection_path(resource_of(type(obj)), namespace or obj.metadata.namespace)
         query = {"dryRun": "All"} if dry_run else {}
         return self._object(type(obj), Request("POST", path, query, encode_object(obj)))
 
@@ -205,4 +205,16 @@ def object_path(resource: Resource, namespace: str, name: str, subresource: str 
         raise ValueError(f"a {resource.kind} needs a name")
     if resource.namespaced and not namespace:
         raise ValueError(f"{resource.kind} {name} needs a namespace")
-    return resource.path(namespace, name, subresource)
+    return _path(resource, namespace, name, subresource)
+
+
+def collection_path(resource: Resource, namespace: str) -> str:
+    return _path(resource, namespace)
+
+
+def _path(resource: Resource, namespace: str, name: str = "", subresource: str = "") -> str:
+    """What cannot be is not there. Raises NotFound."""
+    try:
+        return resource.path(namespace, name, subresource)
+    except UnusableName as error:
+        raise NotFound(404, "NotFound", f"{resource.plural}: {error}") from error

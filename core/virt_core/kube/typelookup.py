@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from typing import Any, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -14,7 +13,7 @@ from virt_core.apis.instancetype import (
     VirtualMachineInstancetype,
     VirtualMachinePreference,
 )
-from virt_core.apis.registry import key_for
+from virt_core.apis.registry import UnusableName, key_for, segment
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import NotFound
 from virt_core.kube.informer import Informer
@@ -51,8 +50,8 @@ class KubeLookup:
 
     def document(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:
         try:
-            body = self._client.raw("GET", _DOCUMENTS[kind].format(quote(namespace, safe=""), quote(name, safe="")))
-        except NotFound:
+            body = self._client.raw("GET", _DOCUMENTS[kind].format(segment(namespace), segment(name)))
+        except (NotFound, UnusableName):
             return None
         document: dict[str, Any] = msgspec.json.decode(body)
         return document

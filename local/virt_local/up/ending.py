@@ -15,6 +15,7 @@ import msgspec
 
 from virt_core.apis.names import DEFAULT_GRACE_PERIOD_S
 from virt_core.apis.nodes import Node
+from virt_core.apis.registry import segment
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import ApiError
 from virt_core.kube.patch import MergePatch
@@ -50,7 +51,7 @@ def workload(kind: str, item: Object) -> Workload:
     if grace is None:
         grace = item.get("spec", {}).get("terminationGracePeriodSeconds")
     return Workload(
-        path=f"{base}/namespaces/{metadata['namespace']}/{plural}/{metadata['name']}",
+        path=f"{base}/namespaces/{segment(metadata['namespace'])}/{plural}/{segment(metadata['name'])}",
         uid=metadata["uid"],
         title=f"{kind} {metadata['namespace']}/{metadata['name']}",
         going=bool(metadata.get("deletionTimestamp")) or owned,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+from virt_core.apis.auth import ResourceAttributes, UserInfo
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.preset import VirtualMachineInstancePreset
 
@@ -17,6 +18,9 @@ class FakeCluster:
     def __init__(self, *objects: Any, documents: dict[tuple[str, str], dict[str, Any]] | None = None) -> None:
         self.objects = list(objects)
         self.documents = documents or {}
+        #: user, verb, resource, namespace
+        self.rights: set[tuple[str, str, str, str]] = set()
+        self.asked: list[tuple[str, ResourceAttributes]] = []
         self.patches: list[tuple[str, list[dict[str, Any]]]] = []
 
     def get(self, cls: type[T], name: str, namespace: str = "") -> T | None:
@@ -38,6 +42,10 @@ class FakeCluster:
 
     def document(self, kind: str, name: str, namespace: str) -> dict[str, Any] | None:
         return self.documents.get((kind, name))
+
+    def allowed(self, user: UserInfo, wanted: ResourceAttributes) -> bool:
+        self.asked.append((user.username, wanted))
+        return (user.username, wanted.verb, wanted.resource, wanted.namespace) in self.rights
 
     def patch(self, cls: type[T], name: str, namespace: str, operations: Sequence[dict[str, Any]]) -> None:
         self.patches.append((name, [*operations]))

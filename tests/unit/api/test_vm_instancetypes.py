@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from unit.api.fakecluster import FakeCluster, meta
-from unit.api.reviews import create, hooks, vm
+from unit.api.reviews import CONTROLLER, create, hooks, vm
 
 from virt_core.apis.base import from_plain
 from virt_core.apis.instancetype import (
@@ -76,6 +77,56 @@ def from_claim(labels: dict[str, str], **matcher: Any) -> tuple[dict[str, Any], 
 def test_a_volume_names_the_instance_type() -> None:
     obj, cluster = from_claim({"instancetype.kubevirt.io/default-instancetype": "huge"})
     assert create(obj, using=hooks(cluster)).admitted["spec"]["instancetype"]["name"] == "huge"
+
+
+LABEL = {"instancetype.kubevirt.io/default-instancetype": "huge"}
+ELSEWHERE = {
+    "a claim": {"source": {"pvc": {"name": "c", "namespace": "victim"}}},
+    "a snapshot": {"source": {"snapshot": {"name": "s", "namespace": "victim"}}},
+    "an image": {"sourceRef": {"kind": "DataSource", "name": "img", "namespace": "victim"}},
+    "a claim behind an image of one's own": {"sourceRef": {"kind": "DataSource", "name": "mine"}},
+}
+
+
+def from_elsewhere(source: dict[str, Any]) -> tuple[dict[str, Any], FakeCluster]:
+    template = {"metadata": {"name": "dv"}, "spec": {"storage": {}, **source}}
+    obj = vm(instancetype={"inferFromVolume": "d1"}, dataVolumeTemplates=[template])
+    obj["spec"]["template"]["spec"]["volumes"].append({"name": "d1", "dataVolume": {"name": "dv"}})
+    documents = {
+        ("VolumeSnapshot", "s"): {"metadata": {"labels": LABEL}},
+        ("DataSource", "img"): {"metadata": {"labels": LABEL}},
+        ("DataSource", "mine"): {"metadata": {}, "spec": {"source": {"pvc": {"name": "c", "namespace": "victim"}}}},
+    }
+    return obj, FakeCluster(PersistentVolumeClaim(metadata=meta("c", "victim", labels=LABEL)), documents=documents)
+
+
+@pytest.mark.parametrize("source", ELSEWHERE.values(), ids=ELSEWHERE)
+def test_labels_of_another_namespace_are_not_told_to_who_may_not_read_them(source: dict[str, Any]) -> None:
+    """Neither what they say nor whether the object is there."""
+    obj, cluster = from_elsewhere(source)
+    verdict = create(obj, using=hooks(cluster))
+    assert verdict.code == 403
+    cluster.objects.clear()
+    cluster.documents = {key: value for key, value in cluster.documents.items() if key == ("DataSource", "mine")}
+    assert create(obj, using=hooks(cluster)).message == verdict.message
+    assert {user for user, _ in cluster.asked} == {"alice"}
+
+
+@pytest.mark.parametrize("source", ELSEWHERE.values(), ids=ELSEWHERE)
+@pytest.mark.parametrize("right", ["get", "create"])
+def test_who_may_read_or_copy_it_there_may_use_it(source: dict[str, Any], right: str) -> None:
+    obj, cluster = from_elsewhere(source)
+    readable = ("persistentvolumeclaims", "volumesnapshots", "datasources")
+    resources = readable if right == "get" else ("datavolumes",)
+    cluster.rights = {("alice", right, resource, "victim") for resource in resources}
+    assert create(obj, using=hooks(cluster)).admitted["spec"]["instancetype"]["name"] == "huge"
+
+
+def test_our_own_accounts_do_not_look_elsewhere_for_others() -> None:
+    """A pool makes VMs in the name of virt-controller, which may read everything."""
+    obj, cluster = from_elsewhere(ELSEWHERE["a claim"])
+    cluster.rights = {(CONTROLLER, "get", "persistentvolumeclaims", "victim")}
+    assert create(obj, user=CONTROLLER, using=hooks(cluster)).code == 403
 
 
 def test_a_volume_that_names_nothing_is_an_error_or_ignored() -> None:

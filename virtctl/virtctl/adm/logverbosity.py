@@ -83,9 +83,11 @@ def _set(client: KubeClient, obj: dict[str, Any], now: dict[str, int], wanted: d
         after = dict.fromkeys(_FIELDS.values()) | after
     patch = {"spec": {"configuration": {"developerConfiguration": {"logVerbosity": after}}}}
     meta = obj["metadata"]
+    from virtctl.targets import part
+
     client.raw(
         "PATCH",
-        f"/apis/kubevirt.io/v1/namespaces/{meta['namespace']}/kubevirts/{meta['name']}",
+        f"/apis/kubevirt.io/v1/namespaces/{part(meta['namespace'])}/kubevirts/{part(meta['name'])}",
         body=msgspec.json.encode(patch),
         content_type="application/merge-patch+json",
     )

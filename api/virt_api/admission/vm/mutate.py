@@ -6,7 +6,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from virt_api.admission.causes import Cause, Refused, invalid
+from virt_api.admission.asuser import AsUser
+from virt_api.admission.causes import Cause, Denied, Refused, invalid
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.document import without_fractions
 from virt_api.admission.instancetypes import Instancetypes
@@ -37,8 +38,14 @@ Document = dict[str, Any]
 
 
 class VMMutator:
-    def __init__(self, config: Callable[[], ClusterConfig], types: Instancetypes, cluster: Cluster) -> None:
-        self._config, self._types, self._cluster = config, types, cluster
+    def __init__(
+        self,
+        config: Callable[[], ClusterConfig],
+        types: Instancetypes,
+        cluster: Cluster,
+        ours: frozenset[str] = frozenset(),
+    ) -> None:
+        self._config, self._types, self._cluster, self._ours = config, types, cluster, ours
 
     def __call__(self, request: AdmissionRequest) -> PatchOps:
         """The patch. Raises Refused or Denied."""
@@ -50,16 +57,17 @@ class VMMutator:
             raise Refused(causes)
         metadata = ObjectMeta(name=name_of(document), namespace=namespace_of(request, document))
         vm = VirtualMachine(metadata=metadata, spec=spec)
+        seen = AsUser(self._cluster, request.user_info, metadata.namespace, self._ours)
         changed = dict(without_fractions(document["spec"], VirtualMachineSpec))
         if _guesses(spec):
-            vm = self._types.infer(vm)
+            vm = self._types.infer(vm, seen)
             _take_matchers(changed, vm.spec)
         created = request.operation == "CREATE"
-        self._fill(changed, vm, created=created)
+        self._fill(changed, vm, seen, created=created)
         patch = [{"op": "replace", "path": "/spec", "value": changed}] if changed != document["spec"] else []
         return [*_finalizer(document), *patch] if created else patch
 
-    def _fill(self, spec: Document, vm: VirtualMachine, *, created: bool) -> None:
+    def _fill(self, spec: Document, vm: VirtualMachine, seen: AsUser, *, created: bool) -> None:
         template = spec["template"] = dict(spec["template"])
         inner = template["spec"] = dict(template.get("spec") or {})
         domain = inner["domain"] = dict(inner.get("domain") or {})
@@ -71,7 +79,7 @@ class VMMutator:
             for key in ("uuid", "serial"):
                 firmware[key] = firmware.get(key) or str(uuid.uuid4())
         config = self._config()
-        inner["architecture"] = inner.get("architecture") or _architecture_of(vm, self._cluster, config)
+        inner["architecture"] = inner.get("architecture") or _architecture_of(vm, seen, config)
         machine = domain["machine"] = dict(domain.get("machine") or {})
         machine["type"] = machine.get("type") or config.machine_types.get(inner["architecture"], "")
         if created:
@@ -151,14 +159,22 @@ def _remember_topology(template: Document, architecture: str, machine: str) -> N
     annotations.setdefault(names.ANNOTATION_PCI_TOPOLOGY_VERSION, names.PCI_TOPOLOGY_V3)
 
 
-def _architecture_of(vm: VirtualMachine, cluster: Cluster, config: ClusterConfig) -> str:
-    """That of the image which the disk is made from, else the cluster's."""
+def _architecture_of(vm: VirtualMachine, cluster: AsUser, config: ClusterConfig) -> str:
+    """That of the image which the disk is made from, if its author may see that, else the cluster's."""
     for entry in vm.spec.data_volume_templates:
         reference = entry.spec.get("sourceRef")
         if isinstance(reference, dict) and reference.get("kind") == "DataSource":
             namespace = reference.get("namespace") or vm.metadata.namespace
-            found = cluster.document("DataSource", str(reference.get("name") or ""), str(namespace)) or {}
-            named = labels_of(found).get(_ARCHITECTURE_LABEL, "")
+            named = _label(cluster, str(reference.get("name") or ""), str(namespace))
             if named in _ARCHITECTURES:
                 return named
     return config.default_architecture
+
+
+def _label(cluster: AsUser, name: str, namespace: str) -> str:
+    try:
+        return labels_of(cluster.document("DataSource", name, namespace) or {}).get(_ARCHITECTURE_LABEL, "")
+    except Denied as denied:
+        if denied.code == 403:
+            return ""
+        raise
