@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import apiload, control, small
+from tests.bench import apiload, control, flood, small
 from tests.bench.floor import Boot, Start, libvirt, pss_kib, raw_qemu, wait_for_line
 from tests.bench.rows import Row, show, times
 from tests.e2e.engine import GUEST_LAYOUT, VirtLocal, process_table
@@ -194,6 +194,7 @@ def main() -> None:
                 *api_rows(engine),
                 *control_rows(engine),
                 *small.rows(),
+                *flood.rows(),
             ]
         finally:
             engine.stop()

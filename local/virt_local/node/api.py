@@ -10,7 +10,7 @@ from virt_core.apis.auth import TokenRequest, TokenRequestSpec, TokenRequestStat
 from virt_core.apis.base import decode
 from virt_core.apis.config import ConfigMap, Secret
 from virt_core.apis.pods import Pod, PodStatus
-from virt_core.apis.registry import encode_object, segment
+from virt_core.apis.registry import UnusableName, encode_object, segment
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim
 from virt_core.kube.client import KubeClient, KubeObject
 from virt_core.kube.errors import ApiError, Conflict, Invalid, NotFound
@@ -143,11 +143,11 @@ class ApiObjects:
         return self._get(PersistentVolume, name, "")
 
     def token(self, namespace: str, account: str, request: TokenRequestSpec) -> TokenRequestStatus:
-        path = f"/api/v1/namespaces/{segment(namespace)}/serviceaccounts/{segment(account)}/token"
         body = encode_object(TokenRequest(spec=request))
         try:
+            path = f"/api/v1/namespaces/{segment(namespace)}/serviceaccounts/{segment(account)}/token"
             return decode(self._client.raw("POST", path, body=body), TokenRequest).status
-        except ApiError as err:
+        except (ApiError, UnusableName) as err:
             raise VolumeError(f"no token for ServiceAccount {namespace}/{account}: {err}") from err
 
     def _get(self, cls: type[T], name: str, namespace: str) -> T | None:
