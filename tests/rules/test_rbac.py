@@ -23,6 +23,8 @@ _TARGETS = ("APIService",)
 #: Places that pass on what others ask of them; the question is counted where it is asked.
 DOORS = frozenset(
     (
+        "virt_api.admission.asuser:AsUser.document:document",
+        "virt_api.admission.asuser:AsUser.get:get",
         "virt_api.admission.cluster:KubeCluster.get:get",
         "virt_api.admission.cluster:KubeCluster.list:list",
         "virt_api.admission.cluster:KubeCluster.patch:patch",
