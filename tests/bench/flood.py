@@ -13,6 +13,7 @@ from functional.api.process_rig import Process, virt_api
 
 from tests.bench.control import big_vmi, percentile
 from tests.bench.rows import Row, times
+from virt_api.authn import API_SERVER
 
 ROUNDS = 300
 HOOK = "/virtualmachineinstances-mutate"
@@ -38,9 +39,9 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder, virt_api(Path(folder)) as api:
         caller = api.caller(30.0)
         peace = reviews_ms(api, caller)
-        with Flood(api.port, api.tls) as flood:
+        with Flood(api.port, api.tls) as flood, Flood(api.port, api.server_tls) as inside:
             flood.half_sent_headers(200)
-            flood.unfinished_bodies(60, api.hook(HOOK), (4 << 20) - 1)
+            inside.unfinished_bodies(60, api.hook(HOOK), (4 << 20) - 1, API_SERVER)
             war = reviews_ms(api, caller)
         caller.close()
         most = memory_kib(api.pid)

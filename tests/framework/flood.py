@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Self
@@ -46,9 +44,10 @@ class Flood:
         for _ in range(count):
             self.say(b"GET /healthz HTTP/1.1\r\nHost: virt-api\r\nX-Half: ")
 
-    def unfinished_bodies(self, count: int, path: str, size: int) -> None:
+    def unfinished_bodies(self, count: int, path: str, size: int, user: str = "nobody") -> None:
         """`size` bytes of a body that was announced to be a little longer."""
-        head = f"POST {path} HTTP/1.1\r\nHost: virt-api\r\nContent-Type: application/json\r\nContent-Length: {size + 1}"
+        head = f"POST {path} HTTP/1.1\r\nHost: virt-api\r\nX-Remote-User: {user}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {size + 1}"
         for _ in range(count):
             self.say(head.encode() + b"\r\n\r\n" + b" " * size)
 
@@ -72,29 +71,23 @@ def is_open(connection: ssl.SSLSocket) -> bool:
 class Caller:
     """Somebody who behaves: one request after the other, on a new connection when the old one is gone."""
 
-    def __init__(self, port: int, tls: ssl.SSLContext, timeout_s: float, source: str = "127.0.0.1") -> None:
+    def __init__(
+        self, port: int, tls: ssl.SSLContext, timeout_s: float, source: str = "127.0.0.1", user: str = "nobody"
+    ) -> None:
+        self._user = user
         self._connection = HTTPSConnection(
             "127.0.0.1", port, timeout=timeout_s, context=tls, source_address=(source, 0)
         )
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         """Raises OSError when there is no answer within the time."""
-        headers = {"Content-Type": "application/json"} if body is not None else {}
+        headers = {"X-Remote-User": self._user, "Content-Type": "application/json"}
         self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()
         return response.status, response.read()
 
     def close(self) -> None:
         self._connection.close()
-
-
-@contextmanager
-def callers(count: int, port: int, tls: ssl.SSLContext, timeout_s: float) -> Iterator[list[Caller]]:
-    with ExitStack() as stack:
-        made = [Caller(port, tls, timeout_s) for _ in range(count)]
-        for caller in made:
-            stack.callback(caller.close)
-        yield made
 
 
 def memory_kib(pid: int, what: str = "VmHWM") -> int:

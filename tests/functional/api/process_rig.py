@@ -17,6 +17,8 @@ from framework.flood import Caller
 from framework.waiting import eventually
 from functional.api.rotation_rig import answer, free_port
 
+from virt_api.authn import API_SERVER
+from virt_api.subresources.discovery import REVIEWS
 from virt_core.apis import names
 
 START_S = 30.0
@@ -28,17 +30,26 @@ class Process:
     port: int
     ca: CertAuthority
     kube: FakeKube
+    directory: Path
 
     @property
     def tls(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self.ca.pem.decode())
 
+    @property
+    def server_tls(self) -> ssl.SSLContext:
+        """As the API server connects."""
+        context = self.tls
+        context.load_cert_chain(self.directory / "proxy" / "tls.crt", self.directory / "proxy" / "tls.key")
+        return context
+
     def hook(self, path: str) -> str:
         """Where the API server finds a webhook."""
-        return path
+        return f"{REVIEWS}{path}"
 
     def caller(self, timeout_s: float = 10.0, source: str = "127.0.0.1") -> Caller:
-        return Caller(self.port, self.tls, timeout_s, source)
+        """The API server."""
+        return Caller(self.port, self.server_tls, timeout_s, source, API_SERVER)
 
 
 @contextmanager
@@ -49,7 +60,7 @@ def virt_api(directory: Path) -> Iterator[Process]:
         port = free_port()
         process = subprocess.Popen(_command(directory, ca, kube, port), stdout=log, stderr=log)
         try:
-            started = Process(process.pid, port, ca, kube)
+            started = Process(process.pid, port, ca, kube, directory)
             eventually(lambda: _is_ready(started), within_s=START_S)
             yield started
         finally:
@@ -64,7 +75,9 @@ def virt_api(directory: Path) -> Iterator[Process]:
 def _command(directory: Path, ca: CertAuthority, kube: FakeKube, port: int) -> list[str]:
     serving = ca.issue("virt-api", "localhost", "127.0.0.1").write(directory / "serving")
     own = ca.issue("virt-api", names.TLS_NAME_API).write(directory / "own")
-    (directory / "proxy-ca.crt").write_bytes(CertAuthority("front-proxy").pem)
+    proxy = CertAuthority("front-proxy")
+    proxy.issue("front-proxy-client").write(directory / "proxy")
+    (directory / "proxy-ca.crt").write_bytes(proxy.pem)
     return [
         sys.executable, "-m", "virt_api.main", "--kubeconfig", _kubeconfig(directory, kube),
         "--listen", f"127.0.0.1:{port}", "--automation-listen", f"127.0.0.1:{free_port()}",

@@ -15,6 +15,7 @@ from framework.waiting import eventually
 from functional.api.process_rig import Process, virt_api
 
 from tests.unit.api.reviews import vmi
+from virt_api.authn import API_SERVER
 from virt_core import manifests
 from virt_core.apis.quantity import parse_bytes
 
@@ -60,13 +61,14 @@ def memory_limit_kib() -> int:
 
 
 def test_a_flood_stops_nobody_and_fits_the_charts_memory(api: Process) -> None:
-    """200 connections with half-sent headers, 60 unfinished bodies of the largest size, and reviews all the while; all
-    from one address, which is also that of the API server."""
+    """200 half-sent headers, 60 unfinished bodies of strangers and 60 that are read, each as long as can
+    be, and reviews all the while; all from one address, which is also that of the API server."""
     caller = api.caller(webhook_timeout_s())
-    with Flood(api.port, api.tls) as flood:
+    with Flood(api.port, api.tls) as flood, Flood(api.port, api.server_tls) as inside:
         flood.half_sent_headers(200)
         assert admitted(api, caller)
         flood.unfinished_bodies(60, api.hook(MUTATE), 4 << 20)
+        inside.unfinished_bodies(60, api.hook(MUTATE), (4 << 20) - 1, API_SERVER)
         assert all(admitted(api, caller) for _ in range(200))
         assert caller.ask("GET", "/healthz")[0] == 200
         assert memory_kib(api.pid) < memory_limit_kib()
@@ -74,10 +76,10 @@ def test_a_flood_stops_nobody_and_fits_the_charts_memory(api: Process) -> None:
 
 
 def test_unfinished_bodies_do_not_fill_the_memory(api: Process) -> None:
-    """Far more is announced and sent than is ever held: 60 bodies of 4 MiB would be 240 MiB."""
+    """Far more is announced and sent than is ever held: 60 bodies of 4 MiB would be 240 MiB. Nobody else's are read."""
     before = memory_kib(api.pid)
-    with Flood(api.port, api.tls) as flood:
-        flood.unfinished_bodies(60, api.hook(MUTATE), (4 << 20) - 1)
+    with Flood(api.port, api.server_tls) as flood:
+        flood.unfinished_bodies(60, api.hook(MUTATE), (4 << 20) - 1, API_SERVER)
         grown = memory_kib(api.pid) - before
     assert grown < 120 << 10, f"grew by {grown >> 10} MiB"
 
