@@ -3,8 +3,8 @@
 
 The manifests are taken over as text, so that their comments stay: the namespace becomes the release's, every object
 gets the chart's labels, the CA bundle is left out (virt-controller or cert-manager writes it), and the rights to make
-certificates are there only where virt-controller makes them. The definitions of our kinds are packed: Helm keeps chart
-and manifest in one Secret of at most 1 MiB, and the schemas are by far the largest part of it.
+virt-api's serving certificate are there only where virt-controller makes it. The definitions of our kinds are packed:
+Helm keeps chart and manifest in one Secret of at most 1 MiB, and the schemas are by far the largest part of it.
 `--check` only compares.
 """
 
@@ -31,8 +31,8 @@ NAMESPACE = "{{ .Release.Namespace }}"
 LABELS = '{{- include "virtpod.labels" . | nindent 4 }}'
 SUPPORTED_START = "<!-- supported: made by `make generate` from the table of supported features -->"
 SUPPORTED_END = "<!-- end of supported -->"
-#: Roles that only those need whose certificates virt-controller makes.
-BUILTIN = "virtpod:certificates"
+#: Roles that only those need for whom virt-controller makes virt-api's serving certificate.
+BUILTIN = "virtpod:certificates:serving"
 #: Elsewhere they are empty and not absent: Helm takes objects away last, and until then an old leader would write over
 #: what cert-manager has made.
 IF_BUILTIN = """{{- if eq .Values.certificates.provider "builtin" }}

@@ -6,27 +6,15 @@ answers with a certificate that nobody trusts: probes, which trust everybody, le
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import dataclass
 
 from virt_core.apis import names
 from virt_core.kube.client import KubeClient
 from virt_core.kube.secretfiles import SecretFiles
 from virt_core.rpc.tls import TlsFiles, TlsMaterial
+from virt_core.runtime import keymaker
 from virt_core.runtime.health import Check
 from virt_core.runtime.supervisor import Supervisor
-
-_STAND_IN_TIMEOUT_S = 30.0
-#: In a process of its own: what makes certificates costs 10 MiB that we need for this one moment only.
-_STAND_IN = """
-import sys
-from datetime import UTC, datetime
-from virt_core.runtime.x509 import throw_away
-pair = throw_away(sys.argv[1], datetime.now(UTC))
-sys.stdout.buffer.write(pair.key_pem + pair.cert_pem)
-"""
-_CERTIFICATE = b"-----BEGIN CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +58,4 @@ class Certificates:
 
 
 def stand_in() -> TlsMaterial:
-    command = [sys.executable, "-c", _STAND_IN, "virt-api-waits-for-its-certificate"]
-    made = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=_STAND_IN_TIMEOUT_S).stdout
-    key, _, cert = made.partition(_CERTIFICATE)
-    return TlsMaterial(key, _CERTIFICATE + cert)
+    return TlsMaterial(*keymaker.stand_in("virt-api-waits-for-its-certificate"))

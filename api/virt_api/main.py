@@ -21,7 +21,7 @@ from virt_api.frontproxy import FixedProxy, FrontProxy, FrontProxyWatcher
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.server import HttpServer, ServingTls
-from virt_core.apis.names import INSTALL_NAMESPACE, tls_name_handler
+from virt_core.apis.names import INSTALL_NAMESPACE
 from virt_core.apis.preset import VirtualMachineInstancePreset
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigWatcher, follow_log_level
@@ -154,7 +154,7 @@ def _builder(
 
     def build() -> tuple[web.Application, Callable[[], Awaitable[None]]]:
         clock, kube = SystemClock(), Kube(client)
-        nodes = Nodes(kube, certificates.calls, handler_port, tls_name_handler(namespace))
+        nodes = Nodes(kube, certificates.calls, handler_port, namespace)
         services = app.Services(
             kube=kube,
             nodes=nodes,

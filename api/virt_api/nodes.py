@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
@@ -13,7 +13,7 @@ from virt_api.kube import Kube
 from virt_api.nodeproblems import from_node
 from virt_api.problems import Problem
 from virt_core import __version__
-from virt_core.apis.names import ANNOTATION_HANDLER_ADDRESS, TLS_NAME_HANDLER
+from virt_core.apis.names import ANNOTATION_HANDLER_ADDRESS, INSTALL_NAMESPACE, tls_name_node
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.errors import ApiError
 from virt_core.rpc.handshake import PROTOCOL_VERSIONS
@@ -52,13 +52,19 @@ class Endpoint:
             raise from_node(error.code(), error.details() or "", self.name) from error
 
 
-class Nodes:
-    """One channel for each address, made anew when our certificates change. Lives in the event loop."""
+class Place(NamedTuple):
+    """Where a node's virt-handler answers, and the name that its certificate must carry: an address proves nothing."""
 
-    def __init__(self, kube: Kube, tls: TlsFiles, handler_port: int, handler_name: str = TLS_NAME_HANDLER) -> None:
-        self._kube, self._tls, self._handler_port = kube, tls, handler_port
-        self._options = [*_OPTIONS, ("grpc.ssl_target_name_override", handler_name)]
-        self._channels: dict[str, tuple[TlsMaterial, grpc.aio.Channel]] = {}
+    address: str
+    tls_name: str
+
+
+class Nodes:
+    """One channel for each place, made anew when our certificates change. Lives in the event loop."""
+
+    def __init__(self, kube: Kube, tls: TlsFiles, handler_port: int, namespace: str = INSTALL_NAMESPACE) -> None:
+        self._kube, self._tls, self._handler_port, self._namespace = kube, tls, handler_port, namespace
+        self._channels: dict[Place, tuple[TlsMaterial, grpc.aio.Channel]] = {}
 
     async def of(self, vmi: VirtualMachineInstance) -> Endpoint:
         """The node of the Pod that has the guest, whatever other Pods there are: that is what nodeName says. Raises
@@ -66,13 +72,13 @@ class Nodes:
         name = vmi.status.node_name
         if not name:
             raise Problem(400, f"VMI {vmi.metadata.name} has no node yet")
-        address = await self._address(name)
-        known, material = self._channels.get(address), self._material()
+        place = await self._place(name)
+        known, material = self._channels.get(place), self._material()
         if known is not None and known[0] == material:
             await _awaken(known[1])
             return Endpoint(name, known[1])
         try:
-            return await self._connect(name, address, material)
+            return await self._connect(name, place, material)
         except Problem as problem:
             if known is None or problem.code != 503:
                 raise
@@ -84,7 +90,7 @@ class Nodes:
         for _, channel in channels:
             await channel.close(grace=None)
 
-    async def _address(self, node: str) -> str:
+    async def _place(self, node: str) -> Place:
         try:
             found = await self._kube.node(node)
         except ApiError as error:
@@ -93,7 +99,8 @@ class Nodes:
         if not address:
             raise Problem(400, f"node {node} does not say where its virt-handler is ({ANNOTATION_HANDLER_ADDRESS})")
         host, separator, port = address.rpartition(":")
-        return address if separator and port.isdigit() and host else f"{address}:{self._handler_port}"
+        whole = address if separator and port.isdigit() and host else f"{address}:{self._handler_port}"
+        return Place(whole, tls_name_node(node, self._namespace))
 
     def _material(self) -> TlsMaterial:
         try:
@@ -101,16 +108,17 @@ class Nodes:
         except (OSError, BadPair) as error:
             raise Problem(503, f"virt-api has no certificate for calls to the nodes yet: {error}") from error
 
-    async def _connect(self, node: str, address: str, material: TlsMaterial) -> Endpoint:
+    async def _connect(self, node: str, place: Place, material: TlsMaterial) -> Endpoint:
         credentials = grpc.ssl_channel_credentials(material.ca, material.key, material.cert)
-        channel = grpc.aio.secure_channel(address, credentials, options=self._options)
+        options = [*_OPTIONS, ("grpc.ssl_target_name_override", place.tls_name)]
+        channel = grpc.aio.secure_channel(place.address, credentials, options=options)
         endpoint = Endpoint(node, channel)
         try:
             await self._hello(endpoint)
         except Problem:
             await channel.close(grace=None)
             raise
-        self._channels[address] = (material, channel)
+        self._channels[place] = (material, channel)
         return endpoint
 
     async def _hello(self, endpoint: Endpoint) -> None:

@@ -60,7 +60,8 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, text: str) -
     "--certificates",
     default="off",
     type=click.Choice(["off", "builtin", "external"]),
-    help="Who makes the certificates: the leader (builtin), or something else such as cert-manager (external).",
+    help="Who makes the certificate that virt-api shows to the API server: the leader (builtin), or something else "
+    "such as cert-manager (external). What our programs show one another is the leader's in both cases; off: nobody's.",
 )
 @click.option("--ca-lifetime", default="8760h", callback=_lifetime, help="How long a CA is valid.")
 @click.option("--leaf-lifetime", default="168h", callback=_lifetime, help="How long a certificate is valid.")
@@ -100,8 +101,9 @@ def main(
     leader = Leader(KubeClient(connection, COMPONENT), template, workers, namespace)
     follow_log_level(leader.config, "virtController", log_level)
     made: CertificateController | None = None
-    if certificates == "builtin":
-        made = _make_certificates(leader, KubeClient(connection, COMPONENT), namespace, ca_lifetime, leaf_lifetime)
+    if certificates != "off":
+        client, serving = KubeClient(connection, COMPONENT), certificates == "builtin"
+        made = _make_certificates(leader, client, namespace, ca_lifetime, leaf_lifetime, serving=serving)
     if default_kubevirt:
         leader.also("default-kubevirt", leader.default_kubevirt(namespace, default_kubevirt).run)
     supervisor = Supervisor(COMPONENT)
@@ -149,18 +151,21 @@ def _checks(
 
 
 def _make_certificates(
-    leader: Leader, client: KubeClient, namespace: str, ca: timedelta, leaf: timedelta
+    leader: Leader, client: KubeClient, namespace: str, ca: timedelta, leaf: timedelta, *, serving: bool
 ) -> CertificateController:
     # What makes certificates costs 10 MiB: only those pay who need it.
     from virt_controller.certificates.controller import CertificateController
     from virt_controller.certificates.model import Policy
+    from virt_controller.certificates.signer import NodeSigner
 
     try:
         policy = Policy(ca, leaf)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    controller = CertificateController(client, namespace, policy, SystemClock())
-    for number, informer in enumerate(controller.informers):
+    controller = CertificateController(client, namespace, policy, SystemClock(), serving=serving)
+    signer = NodeSigner(client, namespace, policy, SystemClock())
+    for number, informer in enumerate((*controller.informers, signer.informer)):
         leader.also(f"certificates-{number}", informer.run)
     leader.also("certificates", controller.run)
+    leader.also("node-certificates", signer.run)
     return controller

@@ -9,12 +9,14 @@ from pathlib import Path
 import click
 
 from virt_core.apis import names
+from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.nodes import Node
 from virt_core.apis.podroles import Role
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigWatcher, follow_log_level
 from virt_core.kube.connect import load_connection
 from virt_core.kube.controller import Controller, Synced
-from virt_core.kube.recorder import EventRecorder
+from virt_core.kube.recorder import WARNING, EventRecorder
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.clock import SystemClock
 from virt_core.runtime.files import private_directory
@@ -37,7 +39,7 @@ from virt_handler.pods.contacts import Contacts
 from virt_handler.pods.files import PodFiles
 from virt_handler.pods.gate import Gate
 from virt_handler.pods.network import NetworkWiring
-from virt_handler.service.node_server import NodeServer, certificates
+from virt_handler.service.node_server import Certificates, NodeServer, certificates, given_certificates
 from virt_handler.service.node_service import NodeServicer
 
 log = get_logger(__name__)
@@ -119,6 +121,15 @@ class Handler:
         self.config.on_change(lambda _config: manager.wake())
         return manager
 
+    def certificates(self, namespace: str, directory: str) -> Certificates:
+        """This node's own, on request. Who looks at the node sees why it was refused."""
+        node = Node(metadata=ObjectMeta(name=self.node_name))
+
+        def refused(why: str) -> None:
+            self.recorder.event(node, WARNING, "CertificateRefused", why)
+
+        return certificates(self.client, namespace, self.node_name, directory, self.clock, refused)
+
     def close(self) -> None:
         """Lets go of the launchers; they and their guests go on."""
         self.network.close()
@@ -143,7 +154,7 @@ class Handler:
 @click.option("--listen", default="0.0.0.0:8186", help="Address of the node service for virt-api.")
 @click.option("--advertise", default="", help="Address at which virt-api reaches it. Default: that of --listen.")
 @click.option("--tls-dir", required=True, help="Directory with tls.crt, tls.key and ca.crt of the node service.")
-@click.option("--tls-secret", default="", help="Secret that is watched and written to --tls-dir.")
+@click.option("--request-certificate", is_flag=True, help="Ask the cluster for them, and keep them in --tls-dir.")
 @click.option("--kubelet-root", default="/var/lib/kubelet", help="Root directory of the kubelet.")
 @click.option("--pods-dir", help="Directory with the volumes of the node's Pods. Default: `pods` in --kubelet-root.")
 @click.option(
@@ -166,7 +177,7 @@ def main(
     listen: str,
     advertise: str,
     tls_dir: str,
-    tls_secret: str,
+    request_certificate: bool,
     kubelet_root: str,
     pods_dir: str | None,
     device_plugin_dir: str | None,
@@ -188,7 +199,7 @@ def main(
     controller = handler.controller(netsetup_command)
     server = NodeServer(
         listen,
-        certificates(client, namespace, tls_dir, tls_secret),
+        handler.certificates(namespace, tls_dir) if request_certificate else given_certificates(tls_dir),
         lambda tls: NodeServicer(node_name, handler.sessions, handler.files, tls=tls),
         names.tls_name_api(namespace),
     )
@@ -234,8 +245,10 @@ def _supervise(
     supervisor.thread("watcher", handler.watcher.run)
     supervisor.thread("gate", handler.gate.run)
     supervisor.thread("node-service", server.run)
-    if server.certificates.secret is not None:
-        supervisor.thread("certificate", server.certificates.secret.run)
+    own = server.certificates.own
+    if own is not None:
+        supervisor.thread("certificate", own.run)
+        supervisor.thread("certificate-trust", own.watch)
     supervisor.thread("heartbeat", heartbeat.run)
     if devices is not None:
         devices.readiness_changed = heartbeat.nudge

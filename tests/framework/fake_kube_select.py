@@ -12,7 +12,9 @@ from virt_local.apiserver.selectors import parse_labels
 
 _CUSTOM = {resource_by_kind(kind.kind).plural: kind.status_subresource for kind in KINDS}
 #: Kinds of Kubernetes itself whose status is written apart.
-_BUILT_IN = frozenset({"pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims"})
+_BUILT_IN = frozenset(
+    {"pods", "nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "certificatesigningrequests"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class Kind:
 
 @cache
 def kind_of(path: str) -> Kind:
-    parts = path.removesuffix("/status").strip("/").split("/")
+    parts = path.removesuffix("/status").removesuffix("/approval").strip("/").split("/")
     group, rest = ("", parts[2:]) if parts[0] == "api" else (parts[1], parts[3:])
     if rest[:1] == ["namespaces"] and len(rest) > 2:
         rest = rest[2:]

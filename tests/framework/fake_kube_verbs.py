@@ -32,11 +32,12 @@ class Request:
 
     @property
     def is_status(self) -> bool:
-        return self.path.endswith("/status")
+        """The approval of a certificate request is a part of its status."""
+        return self.target != self.path
 
     @property
     def target(self) -> str:
-        return self.path.removesuffix("/status")
+        return self.path.removesuffix("/status").removesuffix("/approval")
 
     @property
     def name(self) -> str:

@@ -21,7 +21,7 @@ from tests.e2e.manifests import kernel_boot
 pytestmark = pytest.mark.alone
 
 NAMESPACE = "virtpod"
-SECRETS = ("virtpod-ca", "virt-api-serving", "virt-api-client", "virt-handler-tls")
+SECRETS = ("virtpod-ca", "virt-api-serving", "virt-api-client")
 TARGETS = (
     ("apiservice", "v1.subresources.kubevirt.io", "{.spec.caBundle}"),
     ("apiservice", "v1alpha3.subresources.kubevirt.io", "{.spec.caBundle}"),
@@ -131,7 +131,7 @@ def successor(cluster: Cluster, old: frozenset[str]) -> frozenset[str]:
 def test_nobody_but_their_owner_reads_the_keys(cluster: Cluster) -> None:
     for account, allowed in (
         ("virt-api", {"virt-api-serving", "virt-api-client"}),
-        ("virt-handler", {"virt-handler-tls"}),
+        ("virt-handler", set()),
         ("virt-controller", set(SECRETS)),
     ):
         who = f"--as=system:serviceaccount:{NAMESPACE}:{account}"

@@ -2,25 +2,31 @@
 label of a node, and nothing beyond; and that nobody but virt-controller makes a Pod one of a machine.
 
 The tokens are real ones, virt-handler's bound to its Pod as kubelet's are; everything is asked as a dry run, which
-passes the same authorization and admission.
+passes the same authorization and admission; but for certificates, which virt-controller must see.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from tests.cluster import Cluster
 from tests.e2e.engine import eventually
+from virt_core.apis.names import SIGNER_HANDLER, TLS_NAME_API, tls_name_node
 from virt_core.apis.registry import resource_by_kind
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import load_connection
 from virt_core.kube.errors import ApiError
+from virt_core.runtime.x509 import Leaf, make_request, names_of, new_key
 
 NAMESPACE = "virtpod"
 GUEST = Path(__file__).resolve().parents[2] / "examples" / "vmi-guest.yaml"
@@ -53,11 +59,12 @@ class Account:
         path = resource_by_kind(kind).path(namespace, name)
         return self.send("PATCH", path, change, "application/merge-patch+json")
 
-    def send(self, method: str, path: str, body: object, content_type: str) -> str:
+    def send(self, method: str, path: str, body: object, content_type: str, *, dry_run: bool = True) -> str:
         """What the API server says; nothing when it agrees. Not by kubectl, which first reads what it changes."""
         client = KubeClient(load_connection(str(self._file)), "virt-handler")
+        query = {"dryRun": "All"} if dry_run else {}
         try:
-            client.raw(method, path, query={"dryRun": "All"}, body=json.dumps(body).encode(), content_type=content_type)
+            client.raw(method, path, query=query, body=json.dumps(body).encode(), content_type=content_type)
         except ApiError as error:
             return str(error)
         finally:
@@ -244,11 +251,13 @@ def test_rights_that_a_handler_does_not_have(handler: Account, question: str) ->
     assert done.stdout.strip() == "no", done.stdout + done.stderr
 
 
-def test_the_secret_that_a_handler_reads_is_its_own(handler: Account) -> None:
-    done = handler.ask(
-        "-n", NAMESPACE, "get", "secrets", "--field-selector", "metadata.name=virt-handler-tls", "-o", "name"
-    )
-    assert done.returncode == 0, done.stderr
+def test_a_handler_reads_no_secret(handler: Account, cluster: Cluster) -> None:
+    """Its own key it has made itself; nobody else's is its business."""
+    known = [str(each["metadata"]["name"]) for each in cluster.get("secrets", "-n", NAMESPACE)["items"]]
+    assert "virtpod-ca" in known
+    for name in known:
+        done = handler.ask("-n", NAMESPACE, "get", "secrets", "--field-selector", f"metadata.name={name}", "-o", "name")
+        assert "forbidden" in done.stderr, name
     assert handler.ask("-n", NAMESPACE, "get", "secrets", "-o", "name").returncode != 0
 
 
@@ -359,3 +368,96 @@ def test_rights_that_virt_controller_does_not_have(controller: Account, question
     verb, resource, *rest = question.split()
     done = controller.ask("auth", "can-i", verb, resource, *rest)
     assert done.stdout.strip() == "no", done.stdout + done.stderr
+
+
+def request(*asked: str, signer: str = SIGNER_HANDLER) -> dict[str, object]:
+    text = make_request(new_key(), Leaf("virt-handler", names=asked))
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": f"virtpod-test-{secrets.token_hex(4)}"},
+        "spec": {
+            "request": base64.b64encode(text).decode(),
+            "signerName": signer,
+            "usages": ["digital signature", "server auth", "client auth"],
+        },
+    }
+
+
+@pytest.fixture
+def requests(cluster: Cluster) -> Iterator[list[str]]:
+    made: list[str] = []
+    yield made
+    for name in made:
+        cluster.kubectl("delete", "csr", name)
+
+
+def answer(cluster: Cluster, who: Cluster | Account, body: dict[str, Any], made: list[str]) -> dict[str, Any]:
+    """What virt-controller made of a request that `who` really sent."""
+    name = str(body["metadata"]["name"])
+    made.append(name)
+    if isinstance(who, Account):
+        path = resource_by_kind("CertificateSigningRequest").path()
+        assert who.send("POST", path, body, "application/json", dry_run=False) == ""
+    else:
+        who.kubectl("create", "-f", "-", stdin=json.dumps(body))
+
+    def answered() -> dict[str, Any] | None:
+        status: dict[str, Any] = cluster.get("csr", name).get("status", {})
+        kinds = {each["type"] for each in status.get("conditions", ())}
+        return status if "certificate" in status or kinds & {"Denied", "Failed"} else None
+
+    found = eventually(answered, within_s=60, what="an answer to the request")
+    assert found is not None
+    return found
+
+
+def test_a_node_gets_a_certificate_in_its_own_name(
+    cluster: Cluster, handler: Account, node: str, requests: list[str]
+) -> None:
+    found = answer(cluster, handler, request(tls_name_node(node)), requests)
+    certificate = x509.load_pem_x509_certificate(base64.b64decode(found["certificate"]))
+    assert names_of(certificate) == {tls_name_node(node)}
+
+
+@pytest.mark.parametrize("asked", [tls_name_node(OTHER), TLS_NAME_API, "*.virt-handler.virtpod.internal"])
+def test_a_node_gets_no_certificate_in_the_name_of_another(
+    cluster: Cluster, handler: Account, node: str, requests: list[str], asked: str
+) -> None:
+    found = answer(cluster, handler, request(asked), requests)
+    assert "certificate" not in found
+    assert f"virt-handler of node {node} may ask for {tls_name_node(node)} only" in found["conditions"][0]["message"]
+
+
+def test_nobody_but_virt_handler_gets_a_nodes_certificate(cluster: Cluster, node: str, requests: list[str]) -> None:
+    """Not even who may approve everything: an approval by hand makes no certificate."""
+    body = request(tls_name_node(node))
+    found = answer(cluster, cluster, body, requests)
+    assert "certificate" not in found
+    assert "only system:serviceaccount:virtpod:virt-handler may ask" in found["conditions"][0]["message"]
+
+
+def test_a_handler_asks_no_other_signer(handler: Account, stranger: Account, node: str) -> None:
+    path = resource_by_kind("CertificateSigningRequest").path()
+    body = request(tls_name_node(node), signer="kubernetes.io/kube-apiserver-client")
+    assert "may ask the signer virtpod.io/virt-handler only" in handler.send("POST", path, body, "application/json")
+    told = stranger.send("POST", path, request(tls_name_node(node)), "application/json")
+    assert "does not say on which node it runs" in told
+
+
+def test_every_node_shows_its_own_certificate(cluster: Cluster) -> None:
+    """As virt-api sees it: each address answers in the name of its node, and no key is there twice."""
+    shown: dict[str, x509.Certificate] = {}
+    for pod in cluster.get("pods", "-n", NAMESPACE, "-l", "kubevirt.io=virt-handler")["items"]:
+        look = ("-n", NAMESPACE, "exec", str(pod["metadata"]["name"]), "-c", "virt-handler", "--")
+        text = cluster.kubectl(*look, "cat", "/run/virtpod/tls/tls.crt")
+        shown[str(pod["spec"]["nodeName"])] = x509.load_pem_x509_certificate(text.encode())
+    assert shown
+    assert {name: names_of(each) for name, each in shown.items()} == {name: {tls_name_node(name)} for name in shown}
+    keys = {pem_of(each) for each in shown.values()}
+    assert len(keys) == len(shown)
+
+
+def pem_of(certificate: x509.Certificate) -> bytes:
+    form = serialization.PublicFormat.SubjectPublicKeyInfo
+    return certificate.public_key().public_bytes(serialization.Encoding.PEM, form)

@@ -14,6 +14,7 @@ import yaml
 from framework.rights import ROOT, Right, right, sites_of
 
 from virt_core import manifests
+from virt_core.apis.names import SIGNER_HANDLER
 
 ACCOUNTS = {"virt_api": "virt-api", "virt_controller": "virt-controller", "virt_handler": "virt-handler"}
 _TYPES = ("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype")
@@ -45,6 +46,7 @@ def _each(verbs: str, *kinds: str, subresource: str = "") -> frozenset[Right]:
     return frozenset(right(verb, kind, subresource) for verb in verbs.split() for kind in kinds)
 
 
+_SIGNERS = "certificates.k8s.io/signers"
 _DATA_VOLUMES = "cdi.kubevirt.io/datavolumes"
 _MACHINES = ("VirtualMachine", "VirtualMachineInstance")
 _SETS = ("VirtualMachinePool", "VirtualMachineInstanceReplicaSet")
@@ -56,10 +58,17 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_api.subresources.volumes:_patch:patch": _each("patch", *_MACHINES)
     | _each("patch", "VirtualMachine", subresource="status"),
     "virt_controller.certificates.controller:CertificateController._watch:Informer": _each(
-        "list watch", "Secret", *_TARGETS
+        "list watch", "Secret", "ConfigMap", *_TARGETS
     ),
-    "virt_controller.certificates.snapshot:_get:get": _each("get", "Secret", *_TARGETS),
+    # The admission of Kubernetes asks for these when a request is approved and when it is signed.
+    "virt_controller.certificates.signer:NodeSigner._write:patch": _each(
+        "patch", "CertificateSigningRequest", subresource="approval"
+    )
+    | _each("patch", "CertificateSigningRequest", subresource="status")
+    | frozenset((Right("approve", _SIGNERS), Right("sign", _SIGNERS))),
+    "virt_controller.certificates.snapshot:_get:get": _each("get", "Secret", "ConfigMap", *_TARGETS),
     "virt_controller.certificates.writes:Writer._publish:write_operations": _each("patch", "Secret", *_TARGETS),
+    "virt_controller.certificates.writes:Writer._share:write_operations": _each("patch", "ConfigMap"),
     "virt_controller.certificates.writes:Writer._write:write_operations": _each("patch", "Secret"),
     # Applying an object that is not there yet creates it.
     "virt_controller.install:DefaultKubeVirt.reconcile:patch": _each("create", "KubeVirt"),
@@ -189,10 +198,12 @@ def test_nobody_reads_secrets_of_the_cluster() -> None:
 
 
 def test_nobody_may_raise_himself() -> None:
-    """No rights over roles, over accounts and their tokens, and none to act as somebody else."""
+    """No rights over roles, over accounts and their tokens, and none to act as somebody else. What we sign is worth
+    something among our own programs only."""
     forbidden = {"bind", "escalate", "impersonate", "approve", "sign"}
     for name, rule in _all_rules():
-        assert not forbidden & set(rule["verbs"]), name
+        own = rule["resources"] == ["signers"] and rule.get("resourceNames") == [SIGNER_HANDLER]
+        assert own or not forbidden & set(rule["verbs"]), name
         assert "rbac.authorization.k8s.io" not in rule["apiGroups"], name
         assert not any(resource.startswith(("serviceaccounts", "pods/exec")) for resource in rule["resources"]), name
 

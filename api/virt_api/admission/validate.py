@@ -11,11 +11,10 @@ from virt_api.admission.objects import annotations_of, document_of, labels_of, r
 from virt_api.admission.rules import CREATE_RULES, SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
 from virt_api.admission.volumechange import changed_volumes
+from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.auth import UserInfo
 from virt_core.kube.configvalues import ClusterConfig
-
-_NODE_NAME_EXTRA = "authentication.kubernetes.io/node-name"
 
 
 class VMICreateValidator:
@@ -63,7 +62,7 @@ def _restricted(document: dict[str, Any]) -> dict[str, str]:
 
 def _node_restriction(user: UserInfo, new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:
     """A node's agent speaks for the VMIs of its own node, and cannot give them away. Its token must name the node."""
-    own = (user.extra.get(_NODE_NAME_EXTRA) or [""])[0]
+    own = (user.extra.get(names.EXTRA_NODE_NAME) or [""])[0]
     if not own:
         yield invalid("status.nodeName", "the token of virt-handler does not say on which node it runs")
         return

@@ -38,6 +38,10 @@ class Authorities:
         signing = [pair.certificate for pair in (self.active, self.next) if pair is not None]
         return in_order([*signing, *self.retired])
 
+    def signs(self) -> Pair | None:
+        """Who signs now: the active one, or the next one where the active key is lost."""
+        return self.active or self.next
+
     def signer(self, slot: Slot) -> Pair:
         pair = self.active if slot is Slot.ACTIVE else self.next
         if pair is None:

@@ -10,7 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from virt_controller.certificates.model import Authority
-from virt_core.runtime.x509 import BACKDATE, is_authority, pem
+from virt_core.runtime.certfacts import BACKDATE
+from virt_core.runtime.x509 import is_authority, pem
 
 
 def identify(certificate: x509.Certificate) -> str:

@@ -16,8 +16,8 @@ from virt_controller.certificates.roles import roles
 from virt_controller.certificates.snapshot import Snapshot, take
 from virt_controller.certificates.targets import TARGETS
 from virt_controller.certificates.writes import Writer
-from virt_core.apis.config import Secret
-from virt_core.apis.names import CERTS_CA
+from virt_core.apis.config import ConfigMap, Secret
+from virt_core.apis.names import CERTS_BUNDLE, CERTS_CA
 from virt_core.kube.client import KubeClient
 from virt_core.kube.controller import Controller, Result
 from virt_core.kube.errors import ApiError
@@ -39,9 +39,12 @@ _MAX_DELAY_S = 5.0
 class CertificateController:
     """`threads` are bodies for the leader's supervisor."""
 
-    def __init__(self, client: KubeClient, namespace: str, policy: Policy, clock: Clock) -> None:
+    def __init__(
+        self, client: KubeClient, namespace: str, policy: Policy, clock: Clock, *, serving: bool = True
+    ) -> None:
+        """Without `serving`, somebody else makes what virt-api shows to the API server, and tells it whom to trust."""
         self._client, self._namespace, self._policy, self._clock = client, namespace, policy, clock
-        self._roles = roles(namespace)
+        self._roles, self._targets = roles(namespace, serving=serving), TARGETS if serving else ()
         self._writer = Writer(client, namespace, self._roles, policy)
         self._stop = threading.Event()
         self._settled = False
@@ -49,7 +52,8 @@ class CertificateController:
         self.queue = WorkQueue(clock, KEY, max_delay_s=_MAX_DELAY_S)
         self.informers: list[Informer[Any]] = [
             *(self._watch(Secret, name, namespace) for name in (CERTS_CA, *self._roles)),
-            *(self._watch(target.cls, target.name) for target in TARGETS),
+            self._watch(ConfigMap, CERTS_BUNDLE, namespace),
+            *(self._watch(target.cls, target.name) for target in self._targets),
         ]
 
     def run(self, stop: threading.Event) -> None:
@@ -65,7 +69,7 @@ class CertificateController:
     def reconcile(self, _key: str) -> Result | None:
         for _ in range(_ROUNDS):
             now = self._clock.now()
-            seen = take(self._client, self._namespace, self._roles, now)
+            seen = take(self._client, self._namespace, self._roles, now, self._targets)
             _show(seen)
             wanted = plan(seen.state, self._policy, now)
             if not wanted.steps:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 from cryptography import x509
 
 from virt_controller.certificates.authorities import Authorities, read_authorities
-from virt_controller.certificates.bundles import decoded, facts, held, identify, parse
+from virt_controller.certificates.bundles import decoded, facts, held, identify, parse, render
 from virt_controller.certificates.model import Leaf, State
-from virt_controller.certificates.targets import TARGETS
-from virt_core.apis.config import Secret
-from virt_core.apis.names import CERTS_CA, TLS_CA_FILE, TLS_CERT_FILE, TLS_KEY_FILE
+from virt_controller.certificates.targets import TARGETS, Target
+from virt_core.apis.config import ConfigMap, Secret
+from virt_core.apis.names import CERTS_BUNDLE, CERTS_CA, TLS_CA_FILE, TLS_CERT_FILE, TLS_KEY_FILE, TLS_SIGNER_FILE
 from virt_core.kube.client import KubeClient, KubeObject
 from virt_core.kube.errors import NotFound
-from virt_core.runtime.x509 import BACKDATE, Pair, issued_by, load_pair, says
+from virt_core.runtime.certfacts import BACKDATE
 from virt_core.runtime.x509 import Leaf as Role
+from virt_core.runtime.x509 import Pair, issued_by, load_pair, says
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -29,14 +30,19 @@ class Snapshot:
 
     secrets: Mapping[str, Secret | None]
     targets: Mapping[str, Any]
+    #: What every node reads: whom to trust, and who signs.
+    shared: ConfigMap | None
     authorities: Authorities
     state: State
 
 
-def take(client: KubeClient, namespace: str, roles: Mapping[str, Role], now: datetime) -> Snapshot:
+def take(
+    client: KubeClient, namespace: str, roles: Mapping[str, Role], now: datetime, holders: Sequence[Target] = TARGETS
+) -> Snapshot:
     """Raises ApiError. Straight from the API server: a decision on an old copy could sign with a CA that is gone."""
     secrets = {name: _get(client, Secret, name, namespace) for name in (CERTS_CA, *roles)}
-    targets = {target.key: _get(client, target.cls, target.name) for target in TARGETS}
+    targets = {target.key: _get(client, target.cls, target.name) for target in holders}
+    shared = _get(client, ConfigMap, CERTS_BUNDLE, namespace)
     pairs = {name: _pair(secrets[name]) for name in roles}
     authorities = read_authorities(secrets[CERTS_CA])
     if authorities.active is None:
@@ -51,11 +57,11 @@ def take(client: KubeClient, namespace: str, roles: Mapping[str, Role], now: dat
         next=facts(authorities.next.certificate) if authorities.next is not None else None,
         trusted=tuple(facts(certificate) for certificate in trusted),
         leaves=leaves,
-        bundles=_bundles(secrets, targets, namespace),
+        bundles={**_bundles(secrets, targets, namespace), CERTS_BUNDLE: _shared(shared, authorities)},
         next_since=authorities.next_since,
         settled_since=authorities.settled_since,
     )
-    return Snapshot(secrets, targets, authorities, state)
+    return Snapshot(secrets, targets, shared, authorities, state)
 
 
 def _get(client: KubeClient, cls: type[T], name: str, namespace: str = "") -> T | None:
@@ -95,9 +101,23 @@ def _bundles(
 ) -> dict[str, tuple[str, ...] | None]:
     """Of everybody who is there; who is missing trusts nobody and keeps nobody waiting."""
     found = {name: held(decoded(s.data.get(TLS_CA_FILE))) for name, s in secrets.items() if s is not None}
-    for target in TARGETS:
+    for target in (target for target in TARGETS if target.key in targets):
         obj = targets[target.key]
         bundle = target.bundle(obj, namespace) if obj is not None else None
         if bundle is not None:
             found[target.key] = held(bundle)
     return found
+
+
+def shared_data(authorities: Authorities) -> dict[str, str]:
+    """What nodes are to read. A node whose certificate is of another signer asks for a new one."""
+    signer = authorities.signs()
+    texts = {TLS_CA_FILE: render(authorities.trusted()), TLS_SIGNER_FILE: signer.cert_pem if signer else b""}
+    return {name: text.decode("ascii") for name, text in texts.items()}
+
+
+def _shared(found: ConfigMap | None, authorities: Authorities) -> tuple[str, ...] | None:
+    """Here, who is missing is made: nobody else would."""
+    if found is None or found.data != {**found.data, **shared_data(authorities)}:
+        return None
+    return held(found.data[TLS_CA_FILE].encode("ascii"))

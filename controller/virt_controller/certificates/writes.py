@@ -8,11 +8,11 @@ from typing import Any
 from virt_controller.certificates.authorities import NEXT_TRUSTED_SINCE, SETTLED_SINCE, Authorities
 from virt_controller.certificates.bundles import encoded, render
 from virt_controller.certificates.model import AUTHORITY_STEPS, Issue, Plan, Policy, Publish, Step
-from virt_controller.certificates.snapshot import Snapshot
+from virt_controller.certificates.snapshot import Snapshot, shared_data
 from virt_controller.certificates.targets import TARGETS
-from virt_core.apis.config import Secret
+from virt_core.apis.config import ConfigMap, Secret
 from virt_core.apis.meta import ObjectMeta
-from virt_core.apis.names import CERTS_CA, LABEL_APP, TLS_CA_FILE, TLS_CERT_FILE, TLS_KEY_FILE
+from virt_core.apis.names import CERTS_BUNDLE, CERTS_CA, LABEL_APP, TLS_CA_FILE, TLS_CERT_FILE, TLS_KEY_FILE
 from virt_core.kube.client import KubeClient
 from virt_core.kube.patch import op, pointer
 from virt_core.kube.writes import write_operations
@@ -69,6 +69,9 @@ class Writer:
         log.info("certificate issued", secret=step.leaf, ends=pair.certificate.not_valid_after_utc.isoformat())
 
     def _publish(self, holder: str, seen: Snapshot) -> None:
+        if holder == CERTS_BUNDLE:
+            self._share(seen)
+            return
         bundle = encoded(render(seen.authorities.trusted()))
         secret = seen.secrets.get(holder)
         if secret is not None:
@@ -78,6 +81,15 @@ class Writer:
         obj = seen.targets[holder]
         write_operations(self._client, obj, target.operations(obj, self._namespace, bundle))
         log.info("CA bundle injected", into=holder)
+
+    def _share(self, seen: Snapshot) -> None:
+        data, old = shared_data(seen.authorities), seen.shared
+        if old is None:
+            meta = ObjectMeta(name=CERTS_BUNDLE, namespace=self._namespace, labels=dict(LABELS))
+            self._client.create(ConfigMap(metadata=meta, data=data))
+        else:
+            write_operations(self._client, old, [op.add("/data", data)])
+        log.info("CA bundle shared with the nodes", config_map=CERTS_BUNDLE)
 
     def _write(self, old: Secret | None, name: str, data: dict[str, str], stamps: dict[str, str] | None = None) -> None:
         if old is None:

@@ -22,12 +22,18 @@ SERVICE_API = "virt-api"
 
 # TLS: one role each
 TLS_NAME_API = "virt-api.virtpod.internal"
-TLS_NAME_HANDLER = "virt-handler.virtpod.internal"
-# The Secrets that hold them, made by virt-controller's leader or by cert-manager
+# The Secrets that hold them, made by virt-controller's leader; the serving one by cert-manager, where that is wished
 CERTS_CA = "virtpod-ca"
 CERTS_API_SERVING = "virt-api-serving"
 CERTS_API_CLIENT = "virt-api-client"
-CERTS_HANDLER = "virt-handler-tls"
+# What the metric calls a node's own certificate, which no Secret holds
+CERTS_HANDLER = "virt-handler"
+# Who signs it, on request; and the ConfigMap with whom to trust (ca.crt) and who signs now (signer.crt)
+SIGNER_HANDLER = "virtpod.io/virt-handler"
+CERTS_BUNDLE = "virtpod-ca-bundle"
+TLS_SIGNER_FILE = "signer.crt"
+# What the API server says of a token: on which node its Pod runs
+EXTRA_NODE_NAME = "authentication.kubernetes.io/node-name"
 TLS_CERT_FILE = "tls.crt"
 TLS_KEY_FILE = "tls.key"
 TLS_CA_FILE = "ca.crt"
@@ -284,9 +290,9 @@ def tls_name_api(namespace: str = INSTALL_NAMESPACE) -> str:
     return f"virt-api.{namespace}.internal"
 
 
-def tls_name_handler(namespace: str = INSTALL_NAMESPACE) -> str:
-    """The role of virt-handler towards virt-api, whatever its address is."""
-    return f"virt-handler.{namespace}.internal"
+def tls_name_node(node: str, namespace: str = INSTALL_NAMESPACE) -> str:
+    """The role of the virt-handler of one node, whatever its address is."""
+    return f"{node}.virt-handler.{namespace}.internal"
 
 
 def keeps_launcher(annotations: Mapping[str, str]) -> bool:

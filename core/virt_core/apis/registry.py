@@ -117,6 +117,7 @@ _KINDS: tuple[tuple[str, str, str, str], ...] = (
     ),
     ("apiextensions.k8s.io", "v1", "apiextensions", "CustomResourceDefinition:customresourcedefinitions:cluster"),
     ("apiregistration.k8s.io", "v1", "apiextensions", "APIService:apiservices:cluster"),
+    ("certificates.k8s.io", "v1", "certificates", "CertificateSigningRequest:certificatesigningrequests:cluster"),
     (GROUP, "v1", "vm", "VirtualMachine:virtualmachines:ns"),
     (GROUP, "v1", "vmi", "VirtualMachineInstance:virtualmachineinstances:ns"),
     (GROUP, "v1", "migration", "VirtualMachineInstanceMigration:virtualmachineinstancemigrations:ns"),

@@ -1,16 +1,14 @@
 """A TLS Secret as files in a directory, kept up to date: for programs that must not wait for kubelet to mount it.
 
 kubelet takes up to two minutes to show a changed Secret, and does not start a Pod whose Secret is missing. We watch the
-one Secret and write what it holds as kubelet would: a new directory for each version, and one renamed link that swaps
-all files at once. What is bad (a key that is not the certificate's) or gone is never written: the old files stay.
+one Secret and write what it holds as kubelet would, all files at once. What is bad (a key that is not the
+certificate's) or gone is never written: the old files stay.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import os
-import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,13 +20,12 @@ from virt_core.kube.errors import ApiError
 from virt_core.kube.informer import Informer
 from virt_core.runtime.keypair import BadPair, check_bundle, check_pair
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.swap import CURRENT, write_files
 
 log = get_logger(__name__)
 
 _FILES = (TLS_CERT_FILE, TLS_KEY_FILE, TLS_CA_FILE)
-_CURRENT = "..data"
 _LOOK_S = 0.2
-_GENERATION = "..version-"
 
 
 class SecretFiles:
@@ -51,7 +48,7 @@ class SecretFiles:
         self._writing = threading.Lock()
         self._watched = False
         self._problem = f"waiting for {self._what}, which virt-controller's leader (or cert-manager) makes"
-        if (self._directory / _CURRENT).exists():
+        if (self._directory / CURRENT).exists():
             # Left by us before a restart: good to begin with, whatever the API server does.
             self._there.set()
         self._informer = Informer(client, Secret, namespace, field_selector=f"metadata.name={name}")
@@ -123,56 +120,3 @@ def _contents(secret: Secret) -> dict[str, bytes]:
     check_pair(contents[TLS_CERT_FILE], contents[TLS_KEY_FILE])
     check_bundle(contents[TLS_CA_FILE])
     return contents
-
-
-def write_files(directory: Path, contents: dict[str, bytes]) -> bool:
-    """Swaps all files at once; False when they are there already. Only their owner can read them."""
-    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    old = _generation(directory)
-    if old is not None and _read(old, contents) == contents:
-        return False
-    number = int(old.name.removeprefix(_GENERATION)) + 1 if old is not None else 1
-    new = directory / f"{_GENERATION}{number}"
-    # From a writer that was killed before it had swapped.
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(mode=0o700)
-    for name, data in contents.items():
-        _write(new / name, data)
-    _link(directory / _CURRENT, new.name)
-    for name in contents:
-        _link(directory / name, f"{_CURRENT}/{name}")
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)
-    return True
-
-
-def _generation(directory: Path) -> Path | None:
-    try:
-        name = os.readlink(directory / _CURRENT)
-    except OSError:
-        return None
-    number = name.removeprefix(_GENERATION)
-    return directory / name if name.startswith(_GENERATION) and number.isdigit() else None
-
-
-def _read(directory: Path, contents: dict[str, bytes]) -> dict[str, bytes]:
-    try:
-        return {name: (directory / name).read_bytes() for name in contents}
-    except OSError:
-        return {}
-
-
-def _write(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-
-
-def _link(path: Path, target: str) -> None:
-    """Makes or replaces a symbolic link in one step."""
-    if path.is_symlink() and os.readlink(path) == target:
-        return
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.unlink(missing_ok=True)
-    temporary.symlink_to(target)
-    os.replace(temporary, path)

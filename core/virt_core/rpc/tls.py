@@ -1,7 +1,8 @@
 """Certificates from a directory (tls.crt, tls.key, ca.crt), read again when they change, and who the peer is.
 
-A certificate carries exactly one role as its DNS name, e.g. `virt-api.virtpod.internal`. That the peer's certificate
-comes from our CA is not enough: every call checks the role.
+A certificate carries exactly one role as its DNS name, e.g. `virt-api.virtpod.internal`, and a virt-handler's role is
+that of its node, e.g. `node1.virt-handler.virtpod.internal`. That the peer's certificate comes from our CA is not
+enough: every call checks the role.
 """
 
 from __future__ import annotations

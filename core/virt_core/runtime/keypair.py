@@ -11,6 +11,7 @@ import re
 import ssl
 from datetime import UTC, datetime
 
+from virt_core.runtime.certfacts import Facts
 from virt_core.runtime.metrics import Gauge
 
 EXPIRY = Gauge(
@@ -58,28 +59,34 @@ def check_bundle(ca_pem: bytes) -> None:
 
 def not_after(cert_pem: bytes) -> datetime:
     """The end of the first certificate. Raises BadPair."""
+    return read_facts(cert_pem).ends
+
+
+def read_facts(cert_pem: bytes) -> Facts:
+    """Of the first certificate. Raises BadPair."""
     found = _BLOCK.search(cert_pem)
     if found is None:
         raise BadPair("there is no certificate")
     try:
-        return _not_after(ssl.PEM_cert_to_DER_cert(found.group().decode("ascii")))
+        return _facts(ssl.PEM_cert_to_DER_cert(found.group().decode("ascii")))
     except (ValueError, IndexError) as error:
         raise BadPair(f"the certificate cannot be read: {error}") from None
 
 
-def _not_after(der: bytes) -> datetime:
-    """Certificate → tbsCertificate → validity → notAfter (RFC 5280, 4.1)."""
+def _facts(der: bytes) -> Facts:
+    """Certificate → tbsCertificate → [version,] serial, signature, issuer, validity, subject (RFC 5280, 4.1)."""
     _, certificate, _ = _read(der)
     _, fields, _ = _read(certificate)
     tag, _, rest = _read(fields)
-    before_validity = 3 if tag == _VERSION else 2  # [version,] serial, signature, issuer
-    for _ in range(before_validity):
+    for _ in range(2 if tag == _VERSION else 1):
         _, _, rest = _read(rest)
-    tag, validity, _ = _read(rest)
+    _, issuer, rest = _read(rest)
+    tag, validity, rest = _read(rest)
     if tag != _SEQUENCE:
         raise ValueError("no validity where it should be")
-    _, _, second = _read(validity)
-    return _moment(*_read(second)[:2])
+    _, subject, _ = _read(rest)
+    first, moment, second = _read(validity)
+    return Facts(issuer, subject, _moment(first, moment), _moment(*_read(second)[:2]))
 
 
 def _read(data: bytes) -> tuple[int, bytes, bytes]:

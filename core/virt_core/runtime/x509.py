@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from virt_core.runtime.certfacts import BACKDATE
+
 CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH
-#: Certificates begin this much before they are made: a peer whose clock is behind believes them too.
-BACKDATE = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,24 @@ class Pair:
 def make_authority(common_name: str, now: datetime, life: timedelta) -> Pair:
     key = new_key()
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    builder = _builder(subject, subject, key, now, life).add_extension(x509.BasicConstraints(True, 0), critical=True)
+    builder = _builder(subject, subject, key.public_key(), now, life).add_extension(
+        x509.BasicConstraints(True, 0), critical=True
+    )
     builder = builder.add_extension(_key_usage(sign_certs=True), critical=True)
     return Pair(builder.sign(key, hashes.SHA256()), key)
 
 
 def make_leaf(authority: Pair, leaf: Leaf, now: datetime, life: timedelta) -> Pair:
     """Ends with its authority at the latest."""
-    key, issuer = new_key(), authority.certificate
+    key = new_key()
+    return Pair(sign_leaf(authority, leaf, key.public_key(), now, life), key)
+
+
+def sign_leaf(
+    authority: Pair, leaf: Leaf, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
+) -> x509.Certificate:
+    """For a key that somebody else has made. Ends with its authority at the latest."""
+    issuer = authority.certificate
     life = min(life, issuer.not_valid_after_utc - now)
     builder = _builder(subject_of(leaf), issuer.subject, key, now, life)
     builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
@@ -73,7 +83,14 @@ def make_leaf(authority: Pair, leaf: Leaf, now: datetime, life: timedelta) -> Pa
     builder = builder.add_extension(identifier, critical=False)
     if leaf.names:
         builder = builder.add_extension(x509.SubjectAlternativeName(_alt_names(leaf.names)), critical=False)
-    return Pair(builder.sign(authority.key, hashes.SHA256()), key)
+    return builder.sign(authority.key, hashes.SHA256())
+
+
+def make_request(key: ec.EllipticCurvePrivateKey, leaf: Leaf) -> bytes:
+    """A request for a certificate that says this, as PEM; it proves that the key is there and does not show it."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject_of(leaf))
+    builder = builder.add_extension(x509.SubjectAlternativeName(_alt_names(leaf.names)), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
 
 
 def throw_away(name: str, now: datetime) -> Pair:
@@ -130,7 +147,7 @@ def says(certificate: x509.Certificate, leaf: Leaf) -> bool:
     return same and names_of(certificate) == set(leaf.names)
 
 
-def names_of(certificate: x509.Certificate) -> set[str]:
+def names_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> set[str]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
@@ -154,17 +171,17 @@ def subject_of(leaf: Leaf) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, life: timedelta
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATE)
         .not_valid_after(now + life)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
     )
 
 

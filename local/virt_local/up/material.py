@@ -72,9 +72,9 @@ def _component_certificates(instance: Instance, material: Material) -> None:
     hosts = (f"virt-api.{NAMESPACE}.svc", "localhost", "127.0.0.1")
     serving = Leaf(f"virt-api.{NAMESPACE}.svc", names=hosts, usage=(SERVER,))
     pki.ensure_tls_dir(instance.tls_dir / names.CERTS_API_SERVING, virtpod, serving)
-    name = names.tls_name_handler(NAMESPACE)
     for node in instance.nodes:
-        pki.ensure_tls_dir(handler_tls_dir(instance, node), virtpod, Leaf(name, names=(name,), usage=(SERVER,)))
+        own = Leaf(names.SA_HANDLER, names=(names.tls_name_node(node.name, NAMESPACE),), usage=(SERVER, CLIENT))
+        pki.ensure_tls_dir(handler_tls_dir(instance, node), virtpod, own)
         agent = Leaf(f"system:node:{node.name}", ("system:nodes",), (node.name, node.address), (SERVER,))
         pki.ensure_tls_dir(node_tls_dir(instance, node), material.cluster_ca, agent)
 

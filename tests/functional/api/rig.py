@@ -299,15 +299,20 @@ def make_vm(name: str = "vm1", strategy: str = "Halted") -> VirtualMachine:
     )
 
 
+def make_node(name: str, port: int) -> Node:
+    """As its virt-handler describes it."""
+    told = {names.ANNOTATION_HANDLER_ADDRESS: f"127.0.0.1:{port}"}
+    return Node(metadata=ObjectMeta(name=name, annotations=told))
+
+
 @contextmanager
 def running(directory: Path) -> Iterator[Rig]:
     ca, proxy_ca = CertAuthority("virtpod"), CertAuthority("front-proxy")
-    handler_tls = ca.issue("virt-handler", names.TLS_NAME_HANDLER).write(directory / "handler")
+    handler_tls = ca.issue("virt-handler", names.tls_name_node("node1")).write(directory / "handler")
     node = FakeNode()
     grpc_server = serve_node(node, handler_tls)
     client = FakeClient()
-    address = {names.ANNOTATION_HANDLER_ADDRESS: f"127.0.0.1:{grpc_server.port}"}
-    client.nodes["node1"] = Node(metadata=ObjectMeta(name="node1", annotations=address))
+    client.nodes["node1"] = make_node("node1", grpc_server.port)
     client.vmis["vm1"] = make_vmi()
     serving = ca.issue("virt-api", SERVING_NAME, "localhost", "127.0.0.1").write(directory / "serving")
     own = ca.issue("virt-api", names.TLS_NAME_API).write(directory / "api")

@@ -26,9 +26,10 @@ from functional.api.rig import FakeNode, make_vmi
 from virt_core import manifests
 from virt_core.apis import names
 from virt_core.apis.registry import plain_object
-from virt_core.kube.secretfiles import SecretFiles
 from virt_core.rpc.server import RpcServer, serve_tcp
 from virt_core.rpc.tls import TlsFiles
+from virt_core.runtime.clock import SystemClock
+from virt_handler.service.node_certificate import NodeCertificate
 from virt_protos.node.v1 import node_pb2_grpc
 
 SERVICE = "virt-api.virtpod.svc"
@@ -37,6 +38,7 @@ APISERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.subresources.kubevi
 PROXY_CONFIG = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 VMI = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm1"
 SECRETS = "/api/v1/namespaces/virtpod/secrets"
+HANDLER = names.service_account_user(names.SA_HANDLER)
 #: An API server hears of a new bundle a moment after it was written.
 LATE_S = 0.3
 
@@ -55,6 +57,9 @@ def answer(method: str, path: str, _query: dict[str, str], body: Any) -> tuple[i
         return 201, {**body, "status": {"authenticated": good, "user": {"username": "bob"}}}, {}
     if method == "POST" and path.endswith("/subjectaccessreviews"):
         return 201, {**body, "status": {"allowed": True}}, {}
+    if method == "POST" and path.endswith("/certificatesigningrequests"):
+        # Only an API server knows who asks.
+        body["spec"] |= {"username": HANDLER, "extra": {names.EXTRA_NODE_NAME: ["node1"]}}
     return (200, {"gitVersion": "v1"}, {}) if path == "/version" else None
 
 
@@ -160,11 +165,11 @@ class Rig:
         return (self.directory / f"{package}.log").read_text()
 
     def serve_node(self, stack: ExitStack) -> None:
-        """As virt-handler does it: its Secret becomes files, and the server reads them for each connection."""
+        """As virt-handler does it: it asks for its certificate, and the server reads the files for each connection."""
         directory = self.directory / "handler"
-        secret = SecretFiles(self.kube.client(), "virtpod", names.CERTS_HANDLER, directory)
-        stack.enter_context(running(secret.run))
-        assert eventually(secret.is_there, within_s=30)
+        own = NodeCertificate(self.kube.client(), "virtpod", "node1", directory, SystemClock())
+        stack.enter_context(running(own.watch, own.run))
+        assert eventually(own.is_there, within_s=30)
         register = lambda server: node_pb2_grpc.add_NodeServicer_to_server(self.node, server)  # noqa: E731
         server = serve_tcp("127.0.0.1:0", [register], TlsFiles(directory))
         stack.callback(stop_server, server)

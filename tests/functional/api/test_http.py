@@ -9,9 +9,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from functional.api.rig import TOKEN, Rig, make_vmi, serve_node
+from functional.api.rig import TOKEN, Rig, make_node, make_vmi, serve_node
 
 from virt_api.subresources.discovery import REVIEWS
+from virt_core.apis import names
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.nodes import Node
 from virt_core.apis.podparts import TCPSocketAction
@@ -57,8 +58,8 @@ def test_discovery_needs_an_identity_and_no_right(rig: Rig) -> None:
     paths = call(rig, "GET", f"{rig.url}/openapi/v2", headers=BEARER)[1]["paths"]
     console = paths["/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances/{name}/console"]
     assert [parameter["name"] for parameter in console["get"]["parameters"]] == ["namespace", "name"]
-    names = [operation["operationId"] for methods in paths.values() for operation in methods.values()]
-    assert len(names) == len(set(names)), "the aggregator refuses a document with an operation twice"
+    named = [operation["operationId"] for methods in paths.values() for operation in methods.values()]
+    assert len(named) == len(set(named)), "the aggregator refuses a document with an operation twice"
     _, groups = call(rig, "GET", f"{rig.url}/apis", headers=BEARER)
     assert [group["name"] for group in groups["groups"]] == ["subresources.kubevirt.io"]
     for version in ("v1", "v1alpha3"):
@@ -202,15 +203,39 @@ def test_a_node_that_is_back_answers_at_once(rig: Rig) -> None:
         again.stop(0)
 
 
-def test_a_server_with_another_role_is_not_believed(rig: Rig) -> None:
-    impostor = serve_node(rig.node, rig.ca.issue("x", "virt-api.virtpod.internal").write(rig.directory / "impostor"))
+@pytest.mark.parametrize(
+    "shown",
+    [
+        (names.TLS_NAME_API,),
+        (names.tls_name_node("node2"),),
+        ("virt-handler.virtpod.internal",),
+        ("virt-api.virtpod.svc",),
+        (names.tls_name_node("node1", "elsewhere"),),
+    ],
+    ids=["virt-api", "another node", "shared by all nodes", "serving", "another installation"],
+)
+def test_a_server_that_is_not_the_node_is_not_believed(rig: Rig, shown: tuple[str, ...]) -> None:
+    """Whoever gets the traffic to a node's address (ARP, a reused Pod address) is not yet that node."""
+    impostor = serve_node(rig.node, rig.ca.issue("x", *shown).write(rig.directory / "impostor"))
     try:
-        address = {"virtpod.io/handler-address": f"127.0.0.1:{impostor.port}"}
-        rig.client.nodes["node1"] = Node(metadata=ObjectMeta(name="node1", annotations=address))
+        rig.client.nodes["node1"] = make_node("node1", impostor.port)
         assert call(rig, "PUT", rig.sub("pause"), headers=BEARER)[0] == 503
         assert rig.node.commands == []
     finally:
         impostor.stop(0.2)
+
+
+def test_an_open_connection_to_one_node_serves_no_other(rig: Rig) -> None:
+    """node2 has, or claims, the address of node1: the connection that is there was checked for node1 only."""
+    assert call(rig, "PUT", rig.sub("pause"), headers=BEARER)[0] == 200
+    address = rig.client.nodes["node1"].metadata.annotations[names.ANNOTATION_HANDLER_ADDRESS]
+    rig.client.nodes["node2"] = make_node("node2", int(address.rpartition(":")[2]))
+    moved = make_vmi("vm2")
+    moved.status.node_name = "node2"
+    rig.client.vmis["vm2"] = moved
+    before = list(rig.node.commands)
+    assert call(rig, "PUT", rig.sub("pause", "vm2"), headers=BEARER)[0] == 503
+    assert rig.node.commands == before
 
 
 def test_webhooks_answer_reviews_and_nothing_else(rig: Rig) -> None:

@@ -197,7 +197,7 @@ def test_a_deleted_secret_and_a_deleted_ca_lose_no_request(tmp_path: Path) -> No
         eventually(lambda: clients.admit() or True, within_s=5)
         traffic = [Traffic("admission", clients.admit, 0.05), Traffic("console", clients.console, 0.1)]
         with running(*(each.run for each in traffic)):
-            for name in ("virt-api-serving", "virt-handler-tls", "virtpod-ca"):
+            for name in ("virt-api-serving", "virt-api-client", "virtpod-ca"):
                 lose(rig, name)
                 for each in traffic:
                     each.goes_on(10)

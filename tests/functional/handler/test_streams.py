@@ -116,7 +116,7 @@ class Service:
         servicer = node_service.NodeServicer(
             "node1", self.sessions, PodFiles(str(node.pods)), pod_of=lambda _pid: self.owner[0]
         )
-        self.server = node_service.serve("127.0.0.1:0", self.tls("server", names.TLS_NAME_HANDLER), servicer)
+        self.server = node_service.serve("127.0.0.1:0", self.tls("server", names.tls_name_node("node1")), servicer)
 
     def tls(self, directory: str, *roles: str) -> TlsFiles:
         return TlsFiles(self._authority.issue("x", *roles).write(self._pki / directory))
@@ -124,7 +124,7 @@ class Service:
     @contextmanager
     def stub(self, *roles: str) -> Iterator[NodeStub]:
         tls = self.tls("client", *(roles or (names.TLS_NAME_API,)))
-        channel = tls_channel(f"127.0.0.1:{self.server.port}", tls, server_name=names.TLS_NAME_HANDLER)
+        channel = tls_channel(f"127.0.0.1:{self.server.port}", tls, server_name=names.tls_name_node("node1"))
         with channel:
             yield NodeStub(channel)
 
@@ -180,7 +180,9 @@ def test_client_that_leaves_frees_the_device(service: Service, device: Device) -
         eventually(lambda: device.clients and device.clients[0].fileno() == -1)
 
 
-@pytest.mark.parametrize("roles", [(names.TLS_NAME_HANDLER,), (names.TLS_NAME_API, names.TLS_NAME_HANDLER), ("x.y",)])
+@pytest.mark.parametrize(
+    "roles", [(names.tls_name_node("node2"),), (names.TLS_NAME_API, "virt-handler.virtpod.internal"), ("x.y",)]
+)
 def test_other_roles_of_the_same_ca_are_refused(service: Service, device: Device, roles: tuple[str, ...]) -> None:
     """CVE-2025-64434: a handler's certificate does not make it virt-api."""
     with service.stub(*roles) as stub:

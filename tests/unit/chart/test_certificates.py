@@ -1,8 +1,7 @@
-"""Certificates of cert-manager: what virt-controller would make, and nothing of it left to virt-controller."""
+"""cert-manager makes the serving certificate: as virt-controller would, and nothing of it is left to that."""
 
 from __future__ import annotations
 
-import pytest
 from framework.chart import all_of, args, one, rendered
 
 from virt_controller.certificates.roles import roles
@@ -14,8 +13,8 @@ VALUES, NAMESPACE = "certificates: {provider: cert-manager}", "elsewhere"
 USAGES = {SERVER: "server auth", CLIENT: "client auth"}
 
 
-@pytest.mark.parametrize("secret", roles(NAMESPACE))
-def test_a_certificate_is_the_one_that_virt_controller_would_make(secret: str) -> None:
+def test_the_certificate_is_the_one_that_virt_controller_would_make() -> None:
+    secret = names.CERTS_API_SERVING
     leaf = roles(NAMESPACE)[secret]
     spec = one("Certificate", secret, VALUES, NAMESPACE)["spec"]
     assert (spec["secretName"], spec["dnsNames"]) == (secret, list(leaf.names))
@@ -32,19 +31,23 @@ def test_everybody_who_calls_virt_api_gets_the_ca() -> None:
 def test_a_new_ca_has_the_old_key() -> None:
     """cert-manager knows no time with two CAs: with another key each side would refuse the other for a while."""
     assert one("Certificate", "virtpod-ca", VALUES)["spec"]["privateKey"]["rotationPolicy"] == "Never"
-    for secret in roles(NAMESPACE):
-        assert one("Certificate", secret, VALUES)["spec"]["privateKey"]["rotationPolicy"] == "Always"
+    serving = one("Certificate", names.CERTS_API_SERVING, VALUES)
+    assert serving["spec"]["privateKey"]["rotationPolicy"] == "Always"
 
 
 def test_virt_controller_has_no_hand_in_it() -> None:
+    """What our own programs show one another stays its own: cert-manager cannot tell one node from another."""
     assert "--certificates=external" in args("virt-controller", VALUES)
-    kinds = {"secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations", "apiservices"}
     for kind in ("Role", "ClusterRole"):
-        rules = one(kind, "virtpod:virt-controller", VALUES)["rules"]
-        assert not [rule for rule in rules if kinds & set(rule["resources"])]
         # An empty role is changed early in an upgrade; an absent one would be removed last.
-        assert one(kind, "virtpod:certificates", VALUES)["rules"] == []
-        assert one(kind, "virtpod:certificates")["rules"]
+        assert one(kind, "virtpod:certificates:serving", VALUES)["rules"] == []
+        assert one(kind, "virtpod:certificates:serving")["rules"]
+        rules = (
+            one(kind, "virtpod:virt-controller", VALUES)["rules"] + one(kind, "virtpod:certificates", VALUES)["rules"]
+        )
+        assert rules[-1:] == one(kind, "virtpod:certificates")["rules"][-1:]
+        touched = {name for rule in rules for name in rule.get("resourceNames", ())}
+        assert not touched & {names.CERTS_API_SERVING, *(target.name for target in TARGETS)}
 
 
 def test_the_two_makers_of_certificates_share_no_ca() -> None:
@@ -58,7 +61,7 @@ def test_an_issuer_of_the_user_is_the_only_one() -> None:
     values = f"certificates: {{provider: cert-manager, certManager: {{issuerRef: {reference}}}}}"
     assert all_of("Issuer", values) == []
     assert {each["spec"]["issuerRef"]["name"] for each in all_of("Certificate", values)} == {"company"}
-    assert {each["metadata"]["name"] for each in all_of("Certificate", values)} == set(roles(NAMESPACE))
+    assert [each["metadata"]["name"] for each in all_of("Certificate", values)] == [names.CERTS_API_SERVING]
 
 
 def test_builtin_needs_no_cert_manager() -> None:

@@ -149,7 +149,12 @@ def test_a_label_that_changes_with_the_version_restarts_nobody() -> None:
 
 
 def test_policies_know_the_account_whatever_the_namespace_is() -> None:
-    for name in ("virtpod-handler-nodes", "virtpod-handler-machines", "virtpod-handler-events"):
+    for name in (
+        "virtpod-handler-nodes",
+        "virtpod-handler-machines",
+        "virtpod-handler-events",
+        "virtpod-handler-certificates",
+    ):
         policy = one("ValidatingAdmissionPolicy", name, namespace="elsewhere")["spec"]
         assert policy["failurePolicy"] == "Fail"
         account = names.service_account_user(names.SA_HANDLER, "elsewhere")

@@ -16,10 +16,11 @@ from framework.certs import CertAuthority, Leaf
 from framework.fake_kube import FakeKube, fake_kube
 from framework.waiting import eventually, running
 
-from virt_core.kube.secretfiles import SecretFiles, write_files
+from virt_core.kube.secretfiles import SecretFiles
 from virt_core.rpc.tls import TlsFiles, TlsMaterial
 from virt_core.runtime.keypair import EXPIRY, BadPair, check_bundle, check_pair, not_after
 from virt_core.runtime.settings import duration
+from virt_core.runtime.swap import write_files
 from virt_core.runtime.x509 import SERVER, Pair, load_pair, make_authority, make_leaf, pem, says, throw_away
 from virt_core.runtime.x509 import Leaf as Role
 

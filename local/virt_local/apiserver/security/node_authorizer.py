@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from virt_core.apis.names import EXTRA_NODE_NAME
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import AdmissionRequest, Attributes, Decision, Object, User
 from virt_local.apiserver.security.objects import Source
 
 NODES_GROUP = "system:nodes"
 _PREFIX = "system:node:"
-_NODE_NAME = "authentication.kubernetes.io/node-name"
 _READ = frozenset(("get", "list", "watch"))
 #: Accounts of ours that run once on each node and may only speak for the node that their token names.
 NODE_BOUND_ACCOUNTS = frozenset(("system:serviceaccount:virtpod:virt-handler",))
@@ -116,7 +116,7 @@ def restrict_node(source: Source, request: AdmissionRequest) -> None:
 def _restrict_bound_account(request: AdmissionRequest) -> None:
     if request.user.name not in NODE_BOUND_ACCOUNTS or request.resource != "nodes" or request.group:
         return
-    own = request.user.extra.get(_NODE_NAME, ())
+    own = request.user.extra.get(EXTRA_NODE_NAME, ())
     if request.name not in own:
         why = f"{request.user.name} may only change the node that its token is bound to ({', '.join(own) or 'none'})"
         raise errors.forbidden("nodes", "", request.name, why)

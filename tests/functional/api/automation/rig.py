@@ -14,7 +14,7 @@ from typing import Any
 
 from aiohttp import web
 from framework.certs import CertAuthority
-from functional.api.rig import SERVING_NAME, TOKEN, FakeClient, FakeNode, make_vmi, serve_node
+from functional.api.rig import SERVING_NAME, TOKEN, FakeClient, FakeNode, make_node, make_vmi, serve_node
 
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
@@ -26,8 +26,6 @@ from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_client import Client
 from virt_core.apis import names
-from virt_core.apis.meta import ObjectMeta
-from virt_core.apis.nodes import Node
 from virt_core.kube.connect import Connection
 from virt_core.rpc.tls import TlsFiles
 from virt_core.runtime.clock import FakeClock
@@ -113,13 +111,12 @@ class AutomationRig:
 @contextmanager
 def running(directory: Path) -> Iterator[AutomationRig]:
     ca, own_ca = CertAuthority("virtpod"), CertAuthority("cluster")
-    handler_tls = ca.issue("virt-handler", names.TLS_NAME_HANDLER).write(directory / "handler")
+    handler_tls = ca.issue("virt-handler", names.tls_name_node("node1")).write(directory / "handler")
     serving = ca.issue("virt-api", SERVING_NAME, "localhost", "127.0.0.1").write(directory / "serving")
     mine = ca.issue("virt-api", names.TLS_NAME_API).write(directory / "api")
     api, kube, node = FakeApi(), FakeClient(), FakeNode()
     node_server = serve_node(node, handler_tls)
-    address = {names.ANNOTATION_HANDLER_ADDRESS: f"127.0.0.1:{node_server.port}"}
-    kube.nodes["node1"] = Node(metadata=ObjectMeta(name="node1", annotations=address))
+    kube.nodes["node1"] = make_node("node1", node_server.port)
     kube.vmis["vm1"] = make_vmi()
 
     started, stop = threading.Event(), threading.Event()

@@ -24,7 +24,8 @@ from virt_core.runtime.x509 import is_authority, issued_by, load_pair, names_of
 NS = "/api/v1/namespaces/virtpod/secrets"
 SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1.subresources.kubevirt.io"
 OLD_SERVICE = "/apis/apiregistration.k8s.io/v1/apiservices/v1alpha3.subresources.kubevirt.io"
-LEAVES = ("virt-api-serving", "virt-api-client", "virt-handler-tls")
+LEAVES = ("virt-api-serving", "virt-api-client")
+SHARED = "/api/v1/namespaces/virtpod/configmaps/virtpod-ca-bundle"
 POLICY = Policy(timedelta(seconds=600), timedelta(seconds=120))
 OURS = {"namespace": "virtpod", "name": "virt-api"}
 
@@ -36,8 +37,8 @@ class Rig:
             kube.put(path, {"spec": {"service": OURS, "group": "g", "x-unknown": 1}})
         self.controller = self.make()
 
-    def make(self, policy: Policy = POLICY) -> CertificateController:
-        return CertificateController(self.kube.client(), "virtpod", policy, self.clock)
+    def make(self, policy: Policy = POLICY, **options: Any) -> CertificateController:
+        return CertificateController(self.kube.client(), "virtpod", policy, self.clock, **options)
 
     def work(self, after_s: float = 0.0) -> float:
         """One reconciliation; returns in how many seconds it wants the next one."""
@@ -52,6 +53,13 @@ class Rig:
     def leaf(self, name: str) -> x509.Certificate:
         return load_pair(self.secret(name)["tls.crt"], self.secret(name)["tls.key"]).certificate
 
+    def shared(self, file: str) -> bytes:
+        """What nodes read."""
+        return str(self.kube.objects[SHARED]["data"][file]).encode()
+
+    def trusted(self) -> list[str]:
+        return [identify(found) for found in parse(self.shared("ca.crt"))]
+
     def bundle(self, name: str) -> list[str]:
         return [identify(found) for found in parse(self.secret(name)["ca.crt"])]
 
@@ -64,7 +72,7 @@ class Rig:
 
     def believed(self) -> bool:
         """Everybody's certificate is signed by a CA in everybody's bundle."""
-        bundle = parse(self.secret("virt-handler-tls")["ca.crt"])
+        bundle = parse(self.shared("ca.crt"))
         return all(any(issued_by(self.leaf(name), ca) for ca in bundle) for name in LEAVES)
 
 
@@ -90,7 +98,6 @@ def test_it_is_ready_once_everybody_can_check_everybody(rig: Rig) -> None:
 def test_a_new_system_gets_everything_at_once(rig: Rig) -> None:
     assert rig.work() == pytest.approx(80, abs=2)
     assert names_of(rig.leaf("virt-api-client")) == {"virt-api.virtpod.internal"}
-    assert names_of(rig.leaf("virt-handler-tls")) == {"virt-handler.virtpod.internal"}
     assert names_of(rig.leaf("virt-api-serving")) == {
         "virt-api",
         "virt-api.virtpod",
@@ -101,7 +108,9 @@ def test_a_new_system_gets_everything_at_once(rig: Rig) -> None:
     assert is_authority(ca)
     assert all(issued_by(rig.leaf(name), ca) for name in LEAVES)
     expected = [identify(ca)]
-    assert [rig.bundle(name) for name in ("virtpod-ca", *LEAVES)] == [expected] * 4
+    assert [rig.bundle(name) for name in ("virtpod-ca", *LEAVES)] == [expected] * 3
+    assert rig.trusted() == expected
+    assert rig.shared("signer.crt") == rig.secret("virtpod-ca")["tls.crt"]
     assert rig.injected(SERVICE) == rig.injected(OLD_SERVICE) == expected
 
 
@@ -148,6 +157,8 @@ def test_a_whole_rotation(rig: Rig) -> None:
         assert rig.believed()
         bundle = rig.bundle("virtpod-ca")
         assert rig.injected(SERVICE) == rig.injected(OLD_SERVICE) == rig.bundle("virt-api-client") == bundle
+        assert rig.trusted() == bundle
+        assert rig.shared("signer.crt") == rig.secret("virtpod-ca")["tls.crt"]
         if bundle != seen[-1]:
             seen.append(bundle)
     assert len(seen) == 3
@@ -179,11 +190,36 @@ def test_a_deleted_secret_is_made_again_by_the_same_ca(rig: Rig, name: str) -> N
 @pytest.mark.parametrize("field", ["tls.crt", "tls.key", "ca.crt"])
 def test_a_corrupted_secret_is_repaired(rig: Rig, field: str) -> None:
     rig.work()
-    obj = rig.kube.objects[f"{NS}/virt-handler-tls"]
-    rig.kube.put(f"{NS}/virt-handler-tls", {**obj, "data": {**obj["data"], field: "Z2FyYmFnZQ=="}})
+    obj = rig.kube.objects[f"{NS}/virt-api-client"]
+    rig.kube.put(f"{NS}/virt-api-client", {**obj, "data": {**obj["data"], field: "Z2FyYmFnZQ=="}})
     rig.work(1)
     assert rig.believed()
-    assert rig.bundle("virt-handler-tls") == rig.bundle("virtpod-ca")
+    assert rig.bundle("virt-api-client") == rig.bundle("virtpod-ca")
+
+
+@pytest.mark.parametrize("field", ["ca.crt", "signer.crt"])
+def test_a_changed_bundle_of_the_nodes_is_repaired(rig: Rig, field: str) -> None:
+    """Whoever could add a CA there could speak to the nodes as virt-api."""
+    rig.work()
+    obj = rig.kube.objects[SHARED]
+    good = dict(obj["data"])
+    rig.kube.put(SHARED, {**obj, "data": {**good, field: good[field] + good[field]}})
+    rig.work(1)
+    assert rig.kube.objects[SHARED]["data"] == good
+    rig.kube.remove(SHARED)
+    rig.work(1)
+    assert rig.kube.objects[SHARED]["data"] == good
+
+
+def test_where_others_make_the_serving_certificate_it_is_left_alone(rig: Rig) -> None:
+    """cert-manager: neither its Secret nor what the API server trusts is ours; the rest is made as ever."""
+    rig.controller = rig.make(serving=False)
+    rig.work()
+    assert f"{NS}/virt-api-serving" not in rig.kube.objects
+    assert rig.injected(SERVICE) == rig.injected(OLD_SERVICE) == []
+    assert rig.bundle("virt-api-client") == rig.trusted() == rig.bundle("virtpod-ca") != []
+    asked = {path for _, path in rig.kube.methods()}
+    assert not [path for path in asked if "virt-api-serving" in path or "apiservices" in path]
 
 
 @pytest.mark.parametrize("how", ["deleted", "garbage", "foreign key"])
@@ -200,14 +236,14 @@ def test_a_lost_ca_is_replaced_with_overlap(rig: Rig, how: str) -> None:
         rig.kube.put(path, {**obj, "data": {**obj["data"], "tls.key": key}})
     rig.work(1)
     assert rig.believed()
-    bundle = rig.bundle("virt-handler-tls")
+    bundle = rig.trusted()
     assert bundle[0] == old
     assert len(bundle) == 2
     assert rig.injected() == bundle
     for _ in range(40):
         rig.work(5)
         assert rig.believed()
-    assert rig.bundle("virt-handler-tls") == bundle[1:]
+    assert rig.trusted() == bundle[1:]
 
 
 def test_a_ca_that_expired_while_nobody_led(rig: Rig) -> None:
@@ -234,9 +270,11 @@ def test_a_new_leader_goes_on_where_the_old_one_was(rig: Rig) -> None:
 def test_a_bundle_that_somebody_removed_is_injected_again(rig: Rig) -> None:
     """`helm upgrade`, or somebody's `kubectl replace`."""
     with running(*(informer.run for informer in rig.controller.informers), rig.controller.run):
-        eventually(lambda: f"{NS}/virt-handler-tls" in rig.kube.objects and rig.injected() and rig.believed())
+        eventually(lambda: rig.controller.ready() is None)
+        assert rig.injected()
+        assert rig.believed()
         rig.kube.put(SERVICE, {"spec": {"service": OURS}})
-        eventually(lambda: rig.injected() == rig.bundle("virt-handler-tls"))
+        eventually(lambda: rig.injected() == rig.trusted())
 
 
 def test_who_is_not_there_keeps_nobody_waiting(rig: Rig) -> None:

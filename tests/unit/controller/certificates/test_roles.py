@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from virt_controller.certificates.roles import roles
+from virt_controller.certificates.roles import node_role, roles
 from virt_core.apis import names
 from virt_core.runtime.x509 import Pair, make_authority, make_leaf
 
@@ -21,7 +21,8 @@ def authority() -> Pair:
 
 
 def context(side: int, holder: str, authority: Pair, directory: Path) -> ssl.SSLContext:
-    pair = make_leaf(authority, roles(NAMESPACE)[holder], datetime.now(UTC), timedelta(hours=1))
+    leaf = roles(NAMESPACE).get(holder) or node_role(holder, NAMESPACE)
+    pair = make_leaf(authority, leaf, datetime.now(UTC), timedelta(hours=1))
     path = directory / f"{holder}.pem"
     path.write_bytes(pair.key_pem + pair.cert_pem)
     made = ssl.SSLContext(side)
@@ -46,19 +47,29 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
 
 
 def test_virt_api_and_virt_handler_believe_each_other(authority: Pair, tmp_path: Path) -> None:
-    server = context(ssl.PROTOCOL_TLS_SERVER, names.CERTS_HANDLER, authority, tmp_path)
+    server = context(ssl.PROTOCOL_TLS_SERVER, "node1", authority, tmp_path)
     client = context(ssl.PROTOCOL_TLS_CLIENT, names.CERTS_API_CLIENT, authority, tmp_path)
-    shake_hands(server, client, names.tls_name_handler(NAMESPACE))
+    shake_hands(server, client, names.tls_name_node("node1", NAMESPACE))
+
+
+def test_nodes_believe_each_other_by_name_only(authority: Pair, tmp_path: Path) -> None:
+    """As the source of a migration will: it meant this target, and no other node will do."""
+    target = context(ssl.PROTOCOL_TLS_SERVER, "node1", authority, tmp_path)
+    source = context(ssl.PROTOCOL_TLS_CLIENT, "node2", authority, tmp_path)
+    shake_hands(target, source, names.tls_name_node("node1", NAMESPACE))
+    other = context(ssl.PROTOCOL_TLS_SERVER, "node3", authority, tmp_path)
+    with pytest.raises(ssl.SSLCertVerificationError, match="node1"):
+        shake_hands(other, source, names.tls_name_node("node1", NAMESPACE))
 
 
 def test_a_guest_that_asks_who_calls_believes_virt_handler(authority: Pair, tmp_path: Path) -> None:
     guest = context(ssl.PROTOCOL_TLS_SERVER, names.CERTS_API_SERVING, authority, tmp_path)
-    client = context(ssl.PROTOCOL_TLS_CLIENT, names.CERTS_HANDLER, authority, tmp_path)
+    client = context(ssl.PROTOCOL_TLS_CLIENT, "node1", authority, tmp_path)
     shake_hands(guest, client, names.SERVICE_API)
 
 
 def test_what_only_serves_is_no_client(authority: Pair, tmp_path: Path) -> None:
-    server = context(ssl.PROTOCOL_TLS_SERVER, names.CERTS_HANDLER, authority, tmp_path)
+    server = context(ssl.PROTOCOL_TLS_SERVER, "node1", authority, tmp_path)
     client = context(ssl.PROTOCOL_TLS_CLIENT, names.CERTS_API_SERVING, authority, tmp_path)
     with pytest.raises(ssl.SSLError, match="certificate"):
-        shake_hands(server, client, names.tls_name_handler(NAMESPACE))
+        shake_hands(server, client, names.tls_name_node("node1", NAMESPACE))

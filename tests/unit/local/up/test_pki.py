@@ -74,8 +74,9 @@ def test_each_component_has_one_role(tmp_path: Path) -> None:
     tls = instance.tls_dir
     assert names_of(tls / "virt-api" / "tls.crt") == ["virt-api.virtpod.internal"]
     assert usage_of(tls / "virt-api" / "tls.crt") == [CLIENT]
-    assert names_of(tls / "virt-handler-node2" / "tls.crt") == ["virt-handler.virtpod.internal"]
-    assert usage_of(tls / "virt-handler-node2" / "tls.crt") == [SERVER]
+    for node in ("node1", "node2"):
+        assert names_of(tls / f"virt-handler-{node}" / "tls.crt") == [f"{node}.virt-handler.virtpod.internal"]
+        assert usage_of(tls / f"virt-handler-{node}" / "tls.crt") == [SERVER, CLIENT]
     assert names_of(tls / "virt-api-serving" / "tls.crt") == ["virt-api.virtpod.svc", "localhost", "127.0.0.1"]
     assert len({material.cluster_ca.pem, material.front_proxy_ca.pem, material.virtpod_ca.pem}) == 3
 
