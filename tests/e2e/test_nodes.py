@@ -1,5 +1,5 @@
 """A node whose virt-handler is gone: it takes no new VMs, its guests are left alone, and only what is known to be dead
-is started elsewhere."""
+is started elsewhere. And a node that pretends to be another one."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from .conftest import Space
 from .engine import Engine, VirtLocal, eventually
+from .manifests import kernel_boot
 from .vms import Machine, vm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
@@ -94,3 +95,37 @@ def given_up_when_dead(space: Space, machine: Machine, node: str, other: str) ->
     space.kubectl("delete", "pod", pods[0]["metadata"]["name"], "--force", "--grace-period=0")
     machine.restarted(uid)
     assert space.vmi("lost")["status"]["nodeName"] == other
+
+
+ADDRESS = "virtpod.io/handler-address"
+
+
+def test_one_node_does_not_answer_for_another(pair: Engine) -> None:
+    """Whoever gets a node's traffic, here by a forged address, is not that node: its certificate says who it is."""
+    first, second = sorted(node["metadata"]["name"] for node in pair.get("nodes")["items"])[:2]
+    namespace = f"{NAMESPACE}-name"
+    pair.kubectl("create", "namespace", namespace)
+    space = Space(pair, namespace)
+    true = pair.get("node", second)["metadata"]["annotations"][ADDRESS]
+    forged = pair.get("node", first)["metadata"]["annotations"][ADDRESS]
+    try:
+        space.boot(kernel_boot("meant", nodeSelector={"kubernetes.io/hostname": second}))
+        eventually(lambda: misled(space, second, forged), within_s=60, what="an attempt between two heartbeats")
+        pair.kubectl("annotate", "node", second, "--overwrite", f"{ADDRESS}={true}")
+        space.virtctl("pause", "vmi", "meant")
+    finally:
+        pair.kubectl("annotate", "node", second, "--overwrite", f"{ADDRESS}={true}")
+        pair.drop_namespace(namespace)
+
+
+def misled(space: Space, node: str, forged: str) -> bool:
+    """One attempt; False if the node's own virt-handler put its address right meanwhile."""
+    space.engine.kubectl("annotate", "node", node, "--overwrite", f"{ADDRESS}={forged}")
+    done = space.engine.run("virtctl", "-n", space.namespace, "pause", "vmi", "meant")
+    if space.engine.get("node", node)["metadata"]["annotations"][ADDRESS] != forged:
+        return False
+    assert done.returncode != 0, done.stdout
+    # The other node would have said that it has no such machine; nobody got as far as asking it.
+    if f"virt-handler on node {node} does not answer" not in done.stderr:
+        pytest.fail(done.stderr)
+    return True
