@@ -119,17 +119,17 @@ def test_after_a_refusal_a_good_vmi_starts(ready: Sandbox, capability_cache: lis
     assert {d.state for d in ready.handler.domains} <= {pb.DOMAIN_STATE_RUNNING}
 
 
-@pytest.mark.parametrize("target", ["/etc/passwd", "/proc/self/environ", "../../../../../etc/passwd", "real.img"])
+@pytest.mark.parametrize("target", ["/etc/passwd", "/proc/self/environ", "../../../../../etc/passwd", "../real.img"])
 def test_a_link_in_an_image_is_not_followed(ready: Sandbox, capability_cache: list[pb.CacheFile], target: str) -> None:
     """CVE-2022-1798, CVE-2025-64433: as the disk, named or found, and as the kernel; not out of it, not within."""
     root = image(ready, disk__real=b"x" * 4096)
     (root / "disk/real").rename(root / "real.img")
     (root / "disk/disk.img").symlink_to(target)
     named = {"containerDisk": {"image": "example/disk:v1", "path": "/disk/disk.img"}}
-    for source in (IMAGE, named):
+    for source, words in ((IMAGE, "must hold exactly one disk file, found nothing"), (named, "symbolic link")):
         code, text = refusal(ready, with_volume(source), capability_cache)
         assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert "symbolic link" in text
+        assert words in text
     (ready.root / "kernel/boot").mkdir(exist_ok=True)
     (ready.root / "kernel/boot/vmlinuz").symlink_to(target)
     code, text = refusal(ready, vmi(firmware={"kernelBoot": {"container": KERNEL}}), capability_cache)
