@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import stat
 from collections.abc import Iterator
+from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from virt_core.apis import names
+from virt_core.rpc.channel import tls_channel
+from virt_core.rpc.handshake import PROTOCOL_VERSIONS
+from virt_core.rpc.status import failure_of
+from virt_core.rpc.tls import TlsFiles
+from virt_protos.node.v1 import node_pb2
+from virt_protos.node.v1.node_pb2_grpc import NodeStub
 
 from .conftest import Space
 from .engine import Engine, VirtLocal, eventually
@@ -266,3 +275,38 @@ def test_a_taken_node_does_not_pull_machines_to_itself(space: Space, taken: Acco
     for patch in ({"status": {"nodeName": here}}, {"metadata": {"labels": {"kubevirt.io/nodeName": here}}}):
         taken.refused("-n", space.namespace, "patch", "vmi", "homeless", "--type=merge", "-p", json.dumps(patch))
     assert not space.vmi("homeless")["status"].get("nodeName")
+
+
+def test_a_nodes_certificate_opens_no_other_door(space: Space) -> None:
+    """CVE-2025-64434, CVE-2025-64432: with it a node is neither virt-api to a node nor the API server to virt-api."""
+    if not isinstance(space.engine, VirtLocal):
+        pytest.skip("takes the key of a node from virt-local's data directory")
+    node = space.engine.get("nodes")["items"][0]["metadata"]
+    own = space.engine.data / "tls" / f"virt-handler-{node['name']}"
+    target, name = node["annotations"][names.ANNOTATION_HANDLER_ADDRESS], names.tls_name_node(node["name"])
+    with tls_channel(target, TlsFiles(own), server_name=name) as channel:
+        stub = NodeStub(channel)  # type: ignore[no-untyped-call]
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Hello(node_pb2.HelloRequest(versions=PROTOCOL_VERSIONS), timeout=20)
+    assert failure_of(caught.value).code is grpc.StatusCode.PERMISSION_DENIED
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(own / names.TLS_CERT_FILE, own / names.TLS_KEY_FILE)
+    assert as_front_proxy(space, context) in (401, "no connection")
+
+
+def as_front_proxy(space: Space, context: ssl.SSLContext) -> int | str:
+    """What virt-api says to somebody who claims that an administrator is behind them."""
+    slices = space.engine.get("-n", "virtpod", "endpointslices")["items"]
+    found = next(s for s in slices if s["metadata"]["labels"].get("kubernetes.io/service-name") == "virt-api")
+    port = next(each["port"] for each in found["ports"] if each.get("name") != "automation")
+    connection = HTTPSConnection(found["endpoints"][0]["addresses"][0], port, context=context, timeout=20)
+    headers = {"X-Remote-User": "kubernetes-admin", "X-Remote-Group": "system:masters"}
+    path = f"/apis/subresources.kubevirt.io/v1/namespaces/{space.namespace}/virtualmachineinstances/x/guestosinfo"
+    try:
+        connection.request("GET", path, headers=headers)
+        return connection.getresponse().status
+    except OSError:
+        return "no connection"
+    finally:
+        connection.close()
