@@ -20,7 +20,6 @@ TO_COME = "(to come)"
 PENDING = frozenset(
     [
         "api-bodies",
-        "api-reviews-write",
         "api-reviews-size",
         "api-slow",
         "api-flood",
@@ -28,8 +27,6 @@ PENDING = frozenset(
         "api-names",
         "api-numbers",
         "automation-health",
-        "rights-controller",
-        "pod-owner",
         "pod-users",
         "pod-console-log",
         "notify-peer",
