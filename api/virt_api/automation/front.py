@@ -1,13 +1,15 @@
 """The port of the gRPC automation: accepts in gRPC's place, which bounds all connections but not those of one address.
 
-Bytes go on as they are, TLS and all, to the gRPC server, which listens on the loopback.
+Bytes go on as they are, TLS and all, to the gRPC server, which listens in a directory that only we may enter.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
+import tempfile
 from collections import Counter
 from contextlib import suppress
 
@@ -15,7 +17,8 @@ from virt_api.automation.shares import Share, address_of
 from virt_core.runtime.health import split_address
 
 CONNECTIONS = Share(512, 64, "connections")
-INNER_HOST = "127.0.0.1"
+#: What the socket of a connection to the server behind is called there; by it gRPC tells them apart.
+_NAME = "virt-api-automation"
 #: What is read ahead of a receiver that is slow.
 _BUFFER = 16 << 10
 _BACKLOG = 256
@@ -40,22 +43,25 @@ class Front:
         self._share = share
         #: In the order of their coming: whose they are.
         self._open: dict[asyncio.StreamWriter, str] = {}
-        #: By the port from which we reach the server behind.
+        #: By the name of the socket from which we reach the server behind.
         self._whose: dict[str, str] = {}
+        self._numbers = itertools.count()
+        self._directory = tempfile.TemporaryDirectory(prefix="virt-api-")
+        self.inner = f"{self._directory.name}/automation"
         self._server: asyncio.Server | None = None
 
-    async def listen(self, listener: socket.socket, inner_port: int) -> int:
+    async def listen(self, listener: socket.socket) -> int:
         """Passes on what comes in. The port."""
 
         async def met(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._serve(reader, writer, inner_port)
+            await self._serve(reader, writer)
 
         self._server = await asyncio.start_server(met, sock=listener, limit=_BUFFER)
         return int(listener.getsockname()[1])
 
     def address_of(self, peer: str) -> str:
         """Of whoever is behind the connection that gRPC sees."""
-        return self._whose.get(peer.rpartition(":")[2]) or address_of(peer)
+        return self._whose.get(peer.rpartition(":")[2]) or address_of(peer)  # unix-abstract:NAME
 
     def refuse(self) -> None:
         """Nobody new."""
@@ -66,8 +72,9 @@ class Front:
         self.refuse()
         for writer in list(self._open):
             writer.transport.abort()
+        self._directory.cleanup()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, inner_port: int) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = str(writer.get_extra_info("peername")[0])
         if not self._has_room(address):
             writer.transport.abort()
@@ -75,7 +82,7 @@ class Front:
         self._open[writer] = address
         try:
             with suppress(OSError):
-                await self._pass_on(reader, writer, inner_port, address)
+                await self._pass_on(reader, writer, address)
         finally:
             self._open.pop(writer, None)
             writer.close()
@@ -92,12 +99,14 @@ class Front:
             oldest.transport.abort()
         return True
 
-    async def _pass_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, inner_port: int, address: str
-    ) -> None:
-        inner_reader, inner_writer = await asyncio.open_connection(INNER_HOST, inner_port, limit=_BUFFER)
-        port = str(inner_writer.get_extra_info("sockname")[1])
-        self._whose[port] = address
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, address: str) -> None:
+        name = f"{_NAME}-{os.getpid()}-{next(self._numbers)}"
+        inner = socket.socket(socket.AF_UNIX)
+        inner.bind(f"\0{name}")
+        inner.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(inner, self.inner)
+        inner_reader, inner_writer = await asyncio.open_unix_connection(sock=inner, limit=_BUFFER)
+        self._whose[name] = address
         ways = [asyncio.create_task(_pump(reader, inner_writer)), asyncio.create_task(_pump(inner_reader, writer))]
         try:
             await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -105,7 +114,7 @@ class Front:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
-            del self._whose[port]
+            del self._whose[name]
             inner_writer.close()
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from virt_api.automation.front import CONNECTIONS, INNER_HOST, Front, bound
+from virt_api.automation.front import CONNECTIONS, Front, bound
 from virt_api.automation.guard import Guard
 from virt_api.automation.service import Automation, Parts
 from virt_core.rpc.tls import TlsFiles
@@ -68,11 +68,11 @@ async def start(address: str, tls: TlsFiles, parts: Parts) -> AutomationServer:
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     # No client certificate is asked for: callers come with tokens.
-    inner = server.add_secure_port(f"{INNER_HOST}:0", tls.server_credentials())
+    server.add_secure_port(f"unix:{front.inner}", tls.server_credentials())
     for name in ("", SERVICE):
         await status.set(name, health_pb2.HealthCheckResponse.SERVING)
     await server.start()
-    port = await front.listen(listener, inner)
+    port = await front.listen(listener)
     log.info("automation serving", address=address, automation_port=port)
     return AutomationServer(server, status, front, port)
 
