@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import subprocess
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -26,8 +27,9 @@ class Firewall:
     def __init__(self, runner: Runner | None = None) -> None:
         self._runner = runner
 
-    def install(self, table: Table) -> None:
-        self._run(table.commands())
+    def install(self, tables: Sequence[Table]) -> None:
+        """All in one transaction."""
+        self._run([command for table in tables for command in table.commands()])
 
     def remove(self, family: str, name: str) -> None:
         self._run([{"delete": {"table": {"family": family, "name": name}}}])

@@ -85,28 +85,31 @@ class Sysctl(Value, frozen=True):
         return Sysctl(self.name, world.kernel.read_sysctl(self.name))
 
 
-class InstallTable(Value, frozen=True):
-    table: Table
+class InstallTables(Value, frozen=True):
+    tables: tuple[Table, ...]
 
     def satisfied(self, world: World) -> bool:
-        return world.firewall.has(self.table)
+        return all(world.firewall.has(table) for table in self.tables)
 
     def apply(self, world: World) -> None:
-        world.firewall.install(self.table)
+        world.firewall.install(self.tables)
 
     def inverse(self, world: World) -> Step:  # noqa: ARG002
-        return RemoveTable(self.table.family, self.table.name)
+        return RemoveTables(tuple((table.family, table.name) for table in self.tables))
 
 
-class RemoveTable(Value, frozen=True):
-    family: str
-    name: str
+class RemoveTables(Value, frozen=True):
+    """By family and name."""
+
+    tables: tuple[tuple[str, str], ...]
 
     def satisfied(self, world: World) -> bool:
-        return not world.firewall.exists(self.family, self.name)
+        return not any(world.firewall.exists(*table) for table in self.tables)
 
     def apply(self, world: World) -> None:
-        world.firewall.remove(self.family, self.name)
+        for table in self.tables:
+            if world.firewall.exists(*table):
+                world.firewall.remove(*table)
 
     def inverse(self, world: World) -> Step:  # noqa: ARG002
         return Nothing()

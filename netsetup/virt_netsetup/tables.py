@@ -1,4 +1,4 @@
-"""A table of NAT rules as a value, and the transaction that makes it. Pure."""
+"""Tables of rules as values, and the transaction that makes them. Pure."""
 
 from __future__ import annotations
 
@@ -7,34 +7,40 @@ from typing import Any
 
 import msgspec
 
-from virt_netsetup.model import Value
+from virt_netsetup.model import PodNic, Value
 
 Command = dict[str, Any]
+Expression = dict[str, Any]
+Rule = tuple[str, list[Expression]]
 
 
 class Chain(Value, frozen=True):
+    """Without a hook it is only reached by jumps. One at the ingress belongs to a device."""
+
     name: str
     hook: str = ""
     priority: int = 0
+    kind: str = "nat"
+    policy: str = "accept"
+    device: str = ""
 
 
 class Table(Value, frozen=True):
-    """A whole table of NAT rules: (chain, expressions) in their order."""
+    """A whole table: (chain, expressions) in their order."""
 
     family: str
     name: str
     chains: tuple[Chain, ...]
-    rules: tuple[tuple[str, list[dict[str, Any]]], ...]
+    rules: tuple[Rule, ...]
 
     @property
     def marker(self) -> str:
         """An empty chain whose name tells what the table was made from: the kernel itself remembers the version."""
-        chains = [(chain.name, chain.hook, chain.priority) for chain in self.chains]
-        content = msgspec.json.encode([chains, self.rules], order="deterministic")
+        content = msgspec.json.encode([self.chains, self.rules], order="deterministic")
         return "version_" + hashlib.sha256(content).hexdigest()[:12]
 
     def commands(self) -> list[Command]:
-        """One transaction that replaces whatever the table was before."""
+        """Replaces whatever the table was before."""
         return [
             {"add": {"table": self._object()}},
             {"delete": {"table": self._object()}},
@@ -52,5 +58,32 @@ class Table(Value, frozen=True):
     def _chain(self, chain: Chain) -> dict[str, Any]:
         described: dict[str, Any] = {**self._member(), "name": chain.name}
         if chain.hook:
-            described |= {"type": "nat", "hook": chain.hook, "prio": chain.priority, "policy": "accept"}
+            described |= {"type": chain.kind, "hook": chain.hook, "prio": chain.priority, "policy": chain.policy}
+        if chain.device:
+            described["dev"] = chain.device
         return described
+
+
+def name_for(nic: PodNic) -> str:
+    """Tables of our own: other programs in the Pod may keep theirs under the usual names."""
+    return "virtpod_" + nic.name.replace(".", "_").replace("-", "_")
+
+
+def match(left: Any, right: Any, operator: str = "==") -> Expression:
+    return {"match": {"op": operator, "left": left, "right": right}}
+
+
+def field(protocol: str, name: str) -> Expression:
+    return {"payload": {"protocol": protocol, "field": name}}
+
+
+def meta(key: str) -> Expression:
+    return {"meta": {"key": key}}
+
+
+def one_of(*values: Any) -> Any:
+    return values[0] if len(values) == 1 else {"set": list(values)}
+
+
+def prefix(address: str, length: int) -> Expression:
+    return {"prefix": {"addr": address, "len": length}}

@@ -10,12 +10,14 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetReportInterface
+from virt_netsetup import guard
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
 from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp
 from virt_netsetup.model import Address, PodNic, Record
 from virt_netsetup.nicsteps import RestoreNic, TakeNic
-from virt_netsetup.steps import StartDhcp, Step, StopDhcp, Sysctl
+from virt_netsetup.steps import InstallTables, RemoveTables, StartDhcp, Step, StopDhcp, Sysctl
+from virt_netsetup.tables import name_for
 
 # Kernels are built without dummies here and there; a bridge without ports keeps an address as well.
 HOLDER_KINDS = ("dummy", "bridge")
@@ -33,6 +35,7 @@ def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int
         SetMtu(nic.bridge, nic.mtu),
         TakeNic(nic, renamed(nic), mac, nic.bridge),
         *tap_steps(nic, plan, interface),
+        InstallTables((guard.table(nic, _guest(interface, nic)),)),
         *_holder(nic),
     ]
     if ipv4:
@@ -44,6 +47,16 @@ def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int
     if ipv4:
         steps.append(StartDhcp(_server(interface, nic, ipv4[0])))
     return Wiring(steps, _report(interface, nic))
+
+
+def guest_mac(interface: NetPlanInterface, nic: PodNic) -> str:
+    return interface.mac.lower() or nic.mac
+
+
+def _guest(interface: NetPlanInterface, nic: PodNic) -> guard.Guest:
+    """The Pod's addresses are the guest's, and no others: on this network it has neighbours."""
+    ipv4, ipv6 = (tuple(address.ip for address in nic.global_addresses(version)) for version in (4, 6))
+    return guard.Guest(guest_mac(interface, nic), ipv4, ipv6)
 
 
 def _holder(nic: PodNic) -> list[Step]:
@@ -69,7 +82,7 @@ def _server(interface: NetPlanInterface, nic: PodNic, address: Address) -> DhcpS
         name=nic.name,
         interface=nic.bridge,
         address4=address,
-        mac=interface.mac.lower() or nic.mac,
+        mac=guest_mac(interface, nic),
         options=replace(dhcp_options(nic, interface), router=gateway(nic), routes=tuple(routes)),
     )
 
@@ -79,7 +92,7 @@ def _report(interface: NetPlanInterface, nic: PodNic) -> NetReportInterface:
     return NetReportInterface(
         name=interface.name,
         tap=nic.tap,
-        mac=interface.mac.lower() or nic.mac,
+        mac=guest_mac(interface, nic),
         mtu=nic.mtu,
         bridge=nic.bridge,
         pod_interface=nic.name,
@@ -94,6 +107,7 @@ def teardown(record: Record) -> list[Step]:
     nic = record.nic
     return [
         StopDhcp(nic.name),
+        RemoveTables(((guard.FAMILY, name_for(nic)),)),
         RemoveLink(nic.tap, ("tun",)),
         RemoveLink(nic.bridge, ("bridge",)),
         RemoveLink(nic.name, HOLDER_KINDS),

@@ -16,12 +16,13 @@ from virt_core.apis.netplan import (
     NetPlanInterface,
     NetReportInterface,
 )
-from virt_netsetup import nat
+from virt_netsetup import guard, nat
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
 from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp
 from virt_netsetup.model import Address, NetsetupError, PodNic, Record
-from virt_netsetup.steps import InstallTable, RemoveTable, StartDhcp, Step, StopDhcp, Sysctl
+from virt_netsetup.steps import InstallTables, RemoveTables, StartDhcp, Step, StopDhcp, Sysctl
+from virt_netsetup.tables import name_for
 
 BRIDGE_MAC = "02:00:00:00:00:00"
 # The link-local address that belongs to this MAC. Set by hand, because the kernel waits for a carrier to set it.
@@ -58,9 +59,15 @@ def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int
     for net in nets:
         steps += _family_steps(nic, net)
     steps += [SetUp(nic.bridge), *tap_steps(nic, plan, interface)]
-    steps += [InstallTable(nat.table(nic, net, interface.ports)) for net in nets]
+    rules = (guard.table(nic, _guest(mac, nets)), *(nat.table(nic, net, interface.ports) for net in nets))
+    steps.append(InstallTables(rules))
     steps.append(StartDhcp(_server(interface, nic, nets)))
     return Wiring(steps, _report(interface, nic, mac, nets))
+
+
+def _guest(mac: str, nets: list[nat.GuestNet]) -> guard.Guest:
+    ipv4, ipv6 = (tuple(net.guest for net in nets if net.version == version) for version in (4, 6))
+    return guard.Guest(mac, ipv4, ipv6, router=BRIDGE_LINK_LOCAL.ip if ipv6 else "")
 
 
 def _family_steps(nic: PodNic, net: nat.GuestNet) -> list[Step]:
@@ -115,7 +122,7 @@ def teardown(record: Record) -> list[Step]:
     nic = record.nic
     return [
         StopDhcp(nic.name),
-        *(RemoveTable(family, nat.table_name(nic)) for family in ("ip", "ip6")),
+        RemoveTables(tuple((family, name_for(nic)) for family in ("ip", "ip6", guard.FAMILY))),
         RemoveLink(nic.tap, ("tun",)),
         RemoveLink(nic.bridge, ("bridge",)),
         *(Sysctl(name, value) for name, value in record.sysctls.items() if nic.bridge not in name),

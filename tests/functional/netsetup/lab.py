@@ -138,12 +138,10 @@ class Lab:
         pids = run("ip", "netns", "pids", self.pod).stdout.split()
         return [int(pid) for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == "dnsmasq"]
 
-    def plug_guest(self, bridge: str = "k6t-eth0", mac: str = GUEST_MAC) -> None:
-        """A guest without a machine: the end of a veth on the in-Pod bridge."""
-        self.ip(self.pod, "link", "add", "to-guest", "type", "veth", "peer", "name", "eth0", "netns", self.guest)
-        self.ip(self.guest, "link", "set", "eth0", "address", mac)
-        self.ip(self.pod, "link", "set", "to-guest", "master", bridge, "up")
-        self.ip(self.guest, "link", "set", "eth0", "up")
+    def plug_guest(self, mac: str = GUEST_MAC, tap: str = "tap0") -> None:
+        """A guest without a machine: what it sends goes into the Pod's TAP as a machine's frames do."""
+        self.start(self.pod, PLUG, arguments=(tap, f"/run/netns/{self.guest}"))
+        self.ip(self.guest, "link", "set", "eth0", "address", mac, "up")
 
     def lease(self, script: Path, check: bool = True) -> dict[str, str]:
         """Asks for a DHCP lease as the guest; returns what the client was told."""
@@ -182,6 +180,27 @@ SYSCTLS = [
     "/proc/sys/net/ipv6/conf/all/forwarding",
     "/proc/sys/net/ipv4/conf/all/arp_ignore",
 ]
+#: Holds the Pod's TAP open, as QEMU does, and a TAP of the guest's namespace, and carries frames between the two.
+PLUG = """
+import ctypes, fcntl, os, select, struct, sys
+def tap(name):
+    device = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
+    fcntl.ioctl(device, 0x400454CA, struct.pack("16sH22x", name.encode(), 0x0002 | 0x1000))
+    return device
+pod = tap(sys.argv[1])
+assert ctypes.CDLL(None).setns(os.open(sys.argv[2], os.O_RDONLY), 0x40000000) == 0
+guest = tap("eth0")
+print("ready", flush=True)
+ends = select.poll()
+for end in (pod, guest):
+    ends.register(end, select.POLLIN)
+while True:
+    for end, _ in ends.poll():
+        try:
+            os.write(guest if end == pod else pod, os.read(end, 65536))
+        except OSError:
+            pass
+"""
 CLIENT_SCRIPT = """#!/bin/sh
 [ "$1" = bound ] || exit 0
 env | grep -E '^(ip|mask|subnet|router|dns|search|domain|mtu|staticroutes|hostname|lease|ntpsrv|opt[0-9]+)=' >"$TOLD"

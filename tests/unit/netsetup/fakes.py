@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import ipaddress
+from collections.abc import Sequence
 from typing import Any
 
 from virt_netsetup.dhcpserver import DhcpServer
@@ -199,9 +200,9 @@ class FakeFirewall:
         self._failing = failing
         self.tables: dict[tuple[str, str], Table] = {}
 
-    def install(self, table: Table) -> None:
-        self._failing.changed(f"install {table.name}")
-        self.tables[table.family, table.name] = table
+    def install(self, tables: Sequence[Table]) -> None:
+        self._failing.changed(f"install {[table.name for table in tables]}")
+        self.tables |= {(table.family, table.name): table for table in tables}
 
     def remove(self, family: str, name: str) -> None:
         self._failing.changed(f"remove {name}")

@@ -10,7 +10,7 @@ from virt_netsetup.bindings import bridge
 from virt_netsetup.linksteps import AddAddress, AddLink, AddTap, SetMtu
 from virt_netsetup.model import Address, NetsetupError, PodNic, Route
 from virt_netsetup.nicsteps import TakeNic
-from virt_netsetup.steps import InstallTable, StartDhcp, Sysctl
+from virt_netsetup.steps import InstallTables, StartDhcp, Sysctl
 from virt_netsetup.tables import Table
 
 IPV4, IPV6 = Address(ip="10.99.0.5", prefix=24), Address(ip="fd99::5", prefix=64)
@@ -47,13 +47,14 @@ def test_masquerade_makes_a_bridge_a_tap_rules_and_a_server() -> None:
 def test_masquerade_sets_up_only_the_families_of_the_pod() -> None:
     families = {
         version: [
-            step.table.family
+            table.family
             for step in wire(nic(*addresses), binding="masquerade")[0]
-            if isinstance(step, InstallTable)
+            if isinstance(step, InstallTables)
+            for table in step.tables
         ]
         for version, addresses in {"4": (IPV4,), "6": (IPV6,), "46": (IPV4, IPV6)}.items()
     }
-    assert families == {"4": ["ip"], "6": ["ip6"], "46": ["ip", "ip6"]}
+    assert families == {"4": ["netdev", "ip"], "6": ["netdev", "ip6"], "46": ["netdev", "ip", "ip6"]}
     link_local = Address(ip="fe80::1", prefix=64)
     with pytest.raises(NetsetupError, match="no global address"):
         wire(nic(link_local), binding="masquerade")
