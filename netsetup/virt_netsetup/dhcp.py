@@ -1,8 +1,8 @@
 """The guest's DHCP server and router advertisements: one dnsmasq for each guest NIC.
 
 It outlives us. It runs in the Pod's network and PID namespaces and in the Pod's cgroup, so that it ends with the
-launcher even if nobody is left to stop it, and as nobody, with the few capabilities that dnsmasq keeps for itself.
-It reads no file of the host and writes none but its process id and its log, both in our state directory.
+launcher even if nobody is left to stop it. It listens to a guest, so it is taken for what a guest may take over: it is
+nobody's user, sees no file but its own program, writes none, and makes no system call that it does not need.
 """
 
 from __future__ import annotations
@@ -15,11 +15,20 @@ from pathlib import Path
 from typing import Protocol
 
 from virt_core.apis.base import Struct, decode, encode
+from virt_netsetup import daemon
+from virt_netsetup.confine import CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW, give_up
 from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.model import NetsetupError, Value
-from virt_netsetup.process import Placement, host_pid, run, start_time
+from virt_netsetup.process import Placement, start_time
+from virt_netsetup.room import Room
+from virt_netsetup.state import Folder
 
 PROGRAM = "dnsmasq"
+#: What it says once its sockets are bound.
+READY = b"started, version"
+# It does not start without the right to change the network, which it would need for clients that cannot be answered by
+# broadcast; ours all are. It could not use it on our rules: see `seccomp`.
+CAPABILITIES = (CAP_NET_BIND_SERVICE, CAP_NET_RAW, CAP_NET_ADMIN)
 STOP_WITHIN_S = 3.0
 START_WITHIN_S = 10.0
 
@@ -53,32 +62,48 @@ class Dnsmasq(Value, frozen=True):
 
     def start(self, server: DhcpServer) -> None:
         self.stop(server.name)
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        pid_file, log = self._file(server.name, "pid"), self._file(server.name, "log")
-        command = [PROGRAM, *server.arguments(), f"--pid-file={pid_file}", f"--log-facility={log}"]
-        # dnsmasq goes into the background once its sockets are bound: when the command ends, it serves.
-        code, complaint = run(command, self.placement, START_WITHIN_S)
-        if code != 0:
-            raise NetsetupError("StartDhcp", f"dnsmasq did not start: {complaint or f'exit code {code}'}")
-        pid = host_pid(int(pid_file.read_text()), self.placement)
+        folder = self._folder()
+        folder.make()
+        program = _find(PROGRAM)
+        room = Room(program, str(folder.path))
+
+        def prepare() -> None:
+            room.enter()
+            give_up(CAPABILITIES)
+
+        pid = daemon.start([program, *server.arguments()], self.placement, prepare, READY, START_WITHIN_S)
         record = Started(pid=pid, start_time=start_time(pid) or 0, digest=_digest(server))
-        self._file(server.name, "json").write_bytes(encode(record))
+        folder.write(_file(server.name, "json"), encode(record))
 
     def stop(self, name: str) -> None:
         started = self._started(name)
         if started is not None and _alive(started):
             _end(started)
-        for suffix in ("json", "pid", "log"):
-            self._file(name, suffix).unlink(missing_ok=True)
+        # The last two are of versions that let dnsmasq write them.
+        self._folder().remove(*(_file(name, suffix) for suffix in ("json", "pid", "log")))
 
     def _started(self, name: str) -> Started | None:
+        data = self._folder().read(_file(name, "json"))
         try:
-            return decode(self._file(name, "json").read_bytes(), Started)
-        except (FileNotFoundError, ValueError):
+            return None if data is None else decode(data, Started)
+        except ValueError:
             return None
 
-    def _file(self, name: str, suffix: str) -> Path:
-        return self.directory / f"{name}.dnsmasq.{suffix}"
+    def _folder(self) -> Folder:
+        return Folder(self.directory)
+
+
+def _file(name: str, suffix: str) -> str:
+    return f"{name}.dnsmasq.{suffix}"
+
+
+def _find(program: str) -> str:
+    """Also where only root looks, whatever our own PATH says."""
+    for directory in (*os.environ.get("PATH", "").split(":"), "/usr/sbin", "/usr/local/sbin"):
+        path = os.path.join(directory, program)
+        if directory and os.access(path, os.X_OK):
+            return os.path.realpath(path)
+    raise NetsetupError("StartDhcp", f"{program} is not installed", critical=True)
 
 
 def _digest(server: DhcpServer) -> str:

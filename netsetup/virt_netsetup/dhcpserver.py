@@ -10,7 +10,11 @@ from virt_netsetup.model import Address, Value
 LEASE_S = 86313600
 
 _FIXED = (
+    "--keep-in-foreground",
     "--conf-file=",
+    "--pid-file=",
+    "--log-facility=-",
+    "--user=",
     "--port=0",
     "--no-hosts",
     "--no-resolv",
@@ -24,7 +28,6 @@ _FIXED = (
     "--quiet-dhcp",
     "--quiet-dhcp6",
     "--quiet-ra",
-    "--user=nobody",
 )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -90,6 +89,8 @@ class LibraryRunner:
 
 class ProgramRunner:
     def run(self, commands: list[Command]) -> list[dict[str, Any]]:
+        import subprocess
+
         request = msgspec.json.encode({"nftables": commands}).decode()
         try:
             done = subprocess.run(

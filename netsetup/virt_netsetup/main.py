@@ -63,6 +63,8 @@ def main() -> int:
     if len(sys.argv) > 1:
         sys.stderr.write(USAGE + "\n")
         return 0 if sys.argv[1] in ("-h", "--help") else 2
+    # Whoever starts us: what we make is ours.
+    os.umask(0o077)
     report = answer(sys.stdin.buffer.read())
     sys.stdout.buffer.write(encode(report) + b"\n")
     sys.stdout.buffer.flush()

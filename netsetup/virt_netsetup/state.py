@@ -1,4 +1,4 @@
-"""What has to survive between setup and teardown: one small file for each Pod interface."""
+"""What has to survive between setup and teardown: a few small files in a directory for each Pod."""
 
 from __future__ import annotations
 
@@ -7,37 +7,75 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from virt_core.apis.base import decode, encode
+from virt_core.runtime.files import SafeDir, private_directory
 from virt_netsetup.model import Record
 
+_SUFFIX = ".nic.json"
 
-class State:
-    """The records of one Pod, in a directory of its own below the state directory."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+class Folder:
+    """A directory of ours alone, with files in it. What others could have put there is refused, not followed."""
 
-    def load(self, nic: str) -> Record | None:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def make(self) -> None:
+        private_directory(str(self.path.parent))
+        private_directory(str(self.path))
+
+    def read(self, name: str) -> bytes | None:
         try:
-            return decode(self._path(nic).read_bytes(), Record)
+            with SafeDir.open_own(self.path) as directory:
+                return directory.read(name)
         except FileNotFoundError:
             return None
 
-    def save(self, record: Record) -> None:
+    def write(self, name: str, data: bytes) -> None:
         """Whole or not at all: a killed run must not leave half a record."""
-        self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = self._path(record.nic.name)
-        partial = path.with_suffix(".new")
-        partial.write_bytes(encode(record))
-        os.replace(partial, path)
+        self.make()
+        with SafeDir.open_own(self.path) as directory:
+            directory.write_atomic(name, data, sync=False)
+
+    def names(self) -> list[str]:
+        try:
+            with SafeDir.open_own(self.path) as directory:
+                return directory.listdir()
+        except FileNotFoundError:
+            return []
+
+    def remove(self, *names: str) -> None:
+        try:
+            with SafeDir.open_own(self.path) as directory:
+                for name in names:
+                    directory.unlink(name)
+        except FileNotFoundError:
+            return
+
+    def remove_if_empty(self) -> None:
+        if self.path.is_dir() and not self.names():
+            os.rmdir(self.path)
+
+
+class State:
+    """The records of one Pod."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.folder = Folder(directory)
+
+    def load(self, nic: str) -> Record | None:
+        data = self.folder.read(f"{nic}{_SUFFIX}")
+        return None if data is None else decode(data, Record)
+
+    def save(self, record: Record) -> None:
+        self.folder.write(f"{record.nic.name}{_SUFFIX}", encode(record))
 
     def remove(self, nic: str) -> None:
-        self._path(nic).unlink(missing_ok=True)
-        if self.directory.is_dir() and not any(self.directory.iterdir()):
-            self.directory.rmdir()
+        self.folder.remove(f"{nic}{_SUFFIX}")
+        self.folder.remove_if_empty()
 
     def all(self) -> Iterator[Record]:
-        for path in sorted(self.directory.glob("*.nic.json")):
-            yield decode(path.read_bytes(), Record)
-
-    def _path(self, nic: str) -> Path:
-        return self.directory / f"{nic}.nic.json"
+        for name in self.folder.names():
+            record = self.load(name.removesuffix(_SUFFIX)) if name.endswith(_SUFFIX) else None
+            if record is not None:
+                yield record

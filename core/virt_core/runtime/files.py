@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import secrets
 import stat
+from contextlib import suppress
 
 RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
@@ -38,19 +38,31 @@ class TooLarge(OSError):
 
 def private_directory(path: str) -> None:
     """Makes a directory that only we may enter, and what is missing above it, whatever the umask says. Raises
-    PermissionError when it is a link or somebody else's."""
+    PermissionError when it is a link or somebody else's, or when somebody else could put another in its place."""
+    _demand_own_parents(path)
     before = os.umask(0o077)
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
     finally:
         os.umask(before)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if os.fstat(fd).st_uid != os.geteuid():
-            raise PermissionError(errno.EPERM, "the directory belongs to another user", path)
-        os.fchmod(fd, 0o700)
-    finally:
-        os.close(fd)
+    with SafeDir.open_own(path) as directory:
+        os.fchmod(directory.fd, 0o700)
+
+
+def _demand_own_parents(path: str) -> None:
+    """Both ways: by the names as they are written, links included, and by where they lead."""
+    for place in {os.path.abspath(path), os.path.realpath(path)}:
+        while place != (place := os.path.dirname(place)):
+            with suppress(FileNotFoundError):
+                _demand_own(place, os.lstat(place))
+
+
+def _demand_own(place: str, found: os.stat_result) -> None:
+    if found.st_uid not in (0, os.geteuid()):
+        raise PermissionError(errno.EPERM, "the directory belongs to another user", place)
+    open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+    if open_to_all and not stat.S_ISLNK(found.st_mode):
+        raise PermissionError(errno.EPERM, "everybody may write into the directory", place)
 
 
 def open_beneath(root: int | str | os.PathLike[str], relpath: str, flags: int = os.O_RDONLY, mode: int = 0) -> int:
@@ -136,6 +148,15 @@ class SafeDir:
         """A directory whose path nobody but us and the administrator can change."""
         return cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), os.fspath(path))
 
+    @classmethod
+    def open_own(cls, path: str | os.PathLike[str]) -> SafeDir:
+        """A directory that is ours and no link. Raises PermissionError."""
+        opened = cls(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), os.fspath(path))
+        if os.fstat(opened.fd).st_uid != os.geteuid():
+            opened.close()
+            raise PermissionError(errno.EPERM, "the directory belongs to another user", os.fspath(path))
+        return opened
+
     def __enter__(self) -> SafeDir:
         return self
 
@@ -218,7 +239,7 @@ class SafeDir:
         """Readers see the old or the new content, never a part; with `sync` also after a power cut."""
         parent, leaf = self._parent(relpath)
         try:
-            temporary = f".{leaf[:200]}.{secrets.token_hex(6)}"
+            temporary = f".{leaf[:200]}.{os.urandom(6).hex()}"
             fd = open_beneath(parent, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
             try:
                 _fill(fd, data, sync)

@@ -42,10 +42,13 @@ finally:
         folder.rmdir()
 """
 CHILD = """
-import sys, tempfile
-from virt_netsetup.process import Placement, run
+import os, signal, sys, tempfile
+from virt_netsetup.daemon import start
+from virt_netsetup.process import Placement
 with tempfile.NamedTemporaryFile() as told:
-    assert run(["sh", "-c", f"cat /proc/self/cgroup > {told.name}"], Placement(int(sys.argv[1])), 10) == (0, "")
+    script = f"cat /proc/self/cgroup > {told.name}; echo ready >&2; exec sleep 300"
+    pid = start(["/bin/sh", "-c", script], Placement(int(sys.argv[1])), lambda: None, b"ready", 10)
+    os.kill(pid, signal.SIGKILL)
     print(told.read().decode(), end="")
 """
 SEPARATE = ["unshare", "--mount", "--propagation", "private"]

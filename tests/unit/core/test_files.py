@@ -222,3 +222,18 @@ def test_a_private_directory_is_no_link(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "theirs")
     with pytest.raises(OSError, match="link"):
         private_directory(str(tmp_path / "link"))
+
+
+def test_a_private_directory_stands_where_nobody_can_replace_it(tmp_path: Path) -> None:
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    with pytest.raises(PermissionError, match="everybody may write") as caught:
+        private_directory(str(open_to_all / "a" / "b"))
+    assert caught.value.filename == str(open_to_all)
+    assert not (open_to_all / "a").exists()
+    (tmp_path / "link").symlink_to(open_to_all)
+    with pytest.raises(PermissionError, match="everybody may write"):
+        private_directory(str(tmp_path / "link" / "a"))
+    open_to_all.chmod(0o1777)
+    private_directory(str(open_to_all / "a" / "b"))

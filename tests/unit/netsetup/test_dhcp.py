@@ -19,7 +19,7 @@ def arguments(**fields: object) -> list[str]:
 
 def test_reads_and_writes_nothing_of_the_host() -> None:
     words = arguments()
-    assert {"--conf-file=", "--no-hosts", "--no-resolv", "--leasefile-ro", "--port=0", "--user=nobody"} <= set(words)
+    assert {"--conf-file=", "--no-hosts", "--no-resolv", "--leasefile-ro", "--port=0", "--pid-file="} <= set(words)
     assert "--interface=k6t-eth0" in words
 
 
