@@ -52,6 +52,12 @@ def cli() -> None:
 @click.option("--nodes", type=int, default=1, envvar="VIRT_LOCAL_NODES", help="Number of nodes.")
 @click.option("--port", type=int, default=7443, envvar="VIRT_LOCAL_PORT", help="Port of the API on 127.0.0.1.")
 @click.option("--network-cidr", envvar="VIRT_LOCAL_NETWORK_CIDR", help="A free /16 network. [default: 10.244.0.0/16]")
+@click.option(
+    "--guests-reach-host",
+    is_flag=True,
+    envvar="VIRT_LOCAL_GUESTS_REACH_HOST",
+    help="Let Pods and guests reach this machine's ports and other instances.",
+)
 @click.option("--detach", is_flag=True, help="Go into the background when everything is ready.")
 @click.option("--host-users", is_flag=True, help="Let guests share one user of this machine, uid 107.")
 @click.option("--no-components", is_flag=True, help="Start the API, the controllers and the nodes, but not Virtpod.")
@@ -62,6 +68,7 @@ def up(
     nodes: int,
     port: int,
     network_cidr: str | None,
+    guests_reach_host: bool,
     detach: bool,
     host_users: bool,
     no_components: bool,
@@ -83,7 +90,8 @@ def up(
     from virt_local.up.progress import Progress
     from virt_local.up.supervise import Up
 
-    chosen = make_instance(instance or "vp", place_of(instance, data_dir), port, nodes, network_cidr)
+    where = place_of(instance, data_dir)
+    chosen = make_instance(instance or "vp", where, port, nodes, network_cidr, guests_reach_host=guests_reach_host)
     _need_root()
     secure(chosen)
     product = not no_components

@@ -36,10 +36,10 @@ def own_address_towards(address: str) -> str:
 
 
 class OneConnection:
-    """A TCP server that greets whoever comes."""
+    """A TCP server that greets whoever comes, at the one port of this machine that virt-local leaves open to guests."""
 
-    def __init__(self, address: str) -> None:
-        self._server = socket.create_server((address, 0))
+    def __init__(self, address: str, port: int = 53) -> None:
+        self._server = socket.create_server((address, port))
         self._server.settimeout(60)
         self.port = self._server.getsockname()[1]
         self._thread = threading.Thread(target=self._serve, daemon=True)

@@ -54,6 +54,7 @@ class Instance:
     port: int
     node_count: int
     network: ipaddress.IPv4Network
+    guests_reach_host: bool = False
 
     @property
     def bridge(self) -> str:
@@ -70,6 +71,11 @@ class Instance:
     @property
     def bridge_prefix(self) -> int:
         return 24
+
+    @property
+    def node_range(self) -> str:
+        """Where the host and the nodes have their own addresses; the rest of the network is the Pods'."""
+        return f"{self.network[0]}/{self.bridge_prefix}"
 
     @property
     def server(self) -> str:
@@ -177,6 +183,8 @@ def make_instance(
     port: int = DEFAULT_PORT,
     nodes: int = 1,
     network: str | None = None,
+    *,
+    guests_reach_host: bool = False,
 ) -> Instance:
     check_name(name)
     if not 1 <= nodes <= MAX_NODES:
@@ -189,6 +197,7 @@ def make_instance(
         port=port,
         node_count=nodes,
         network=_parse_network(network or default_network(name)),
+        guests_reach_host=guests_reach_host,
     )
 
 

@@ -31,10 +31,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Bridge:
-    """With `mac` its address is fixed; otherwise the kernel follows the lowest of its ports."""
+    """With `mac` its address is fixed; otherwise the kernel follows the lowest of its ports. Rules know the `group`."""
 
     name: str
     mac: str = ""
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,7 @@ def _bridge(netlink: Any, bridge: Bridge) -> None:
         if not exists(bridge.name):
             more = {"address": bridge.mac} if bridge.mac else {}
             netlink.link("add", ifname=bridge.name, kind="bridge", **more)
+        netlink.link("set", index=_index(bridge.name), group=bridge.group)
         # Its addresses are handed out by us alone; the check for duplicates would only delay their first use.
         duplicates = Path(f"/proc/sys/net/ipv6/conf/{bridge.name}/accept_dad")
         if duplicates.exists():

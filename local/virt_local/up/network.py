@@ -11,7 +11,7 @@ import subprocess
 from functools import partial
 
 from virt_local.node.cni import pod_bridge, pod_bridge_mac
-from virt_local.up import forwarding, links
+from virt_local.up import forwarding, isolation, links
 from virt_local.up.errors import NetworkError
 from virt_local.up.forwarding import Switches
 from virt_local.up.instance import Instance, Node
@@ -23,6 +23,10 @@ _INSIDE = "eth0"
 
 def network_v6(instance: Instance) -> str:
     return f"fd00:10:{instance.network.network_address.packed[1]}::/48"
+
+
+def nodes_v6(instance: Instance) -> str:
+    return f"fd00:10:{instance.network.network_address.packed[1]}::/64"
 
 
 def bridge_address_v6(instance: Instance) -> str:
@@ -38,7 +42,7 @@ def host_layout(instance: Instance, *, ipv6: bool = True) -> Layout:
     addresses = [Address(bridge, f"{instance.bridge_address}/{instance.bridge_prefix}")]
     addresses += [Address(bridge, f"{bridge_address_v6(instance)}/64")] if ipv6 else []
     return Layout(
-        bridges=(Bridge(bridge),),
+        bridges=(Bridge(bridge, group=isolation.BRIDGE_GROUP),),
         veths=tuple(Veth(node.veth, _INSIDE, node.netns, bridge) for node in instance.nodes),
         addresses=tuple(addresses),
         up=(bridge,),
@@ -68,15 +72,18 @@ def _pod_routes(instance: Instance, node: Node, device: str, ipv6: bool) -> list
 
 
 def nft_script(instance: Instance, *, ipv6: bool = True) -> str:
-    """NAT for what leaves the machine. `add`, then `delete`: an older table is replaced in one transaction."""
-    script = _nat("ip", instance.nft_table, str(instance.network), instance.bridge)
-    return script + (_nat("ip6", instance.nft_table, network_v6(instance), instance.bridge) if ipv6 else "")
+    """NAT for what leaves the machine, and what of the machine itself is closed to Pods. `add`, then `delete`: an older
+    table is replaced in one transaction."""
+    script = _host_table(instance, "ip", str(instance.network), instance.node_range)
+    return script + (_host_table(instance, "ip6", network_v6(instance), nodes_v6(instance)) if ipv6 else "")
 
 
-def _nat(family: str, table: str, network: str, bridge: str) -> str:
+def _host_table(instance: Instance, family: str, network: str, nodes: str) -> str:
+    table, bridge = instance.nft_table, instance.bridge
     return f"""add table {family} {table}
 delete table {family} {table}
 table {family} {table} {{
+{isolation.host_chains(instance, family, nodes)}\
   chain postrouting {{
     type nat hook postrouting priority srcnat; policy accept;
     {family} saddr {network} {family} daddr != {network} oifname != "{bridge}" masquerade
@@ -107,14 +114,21 @@ def set_up(instance: Instance) -> None:
         links.ensure_namespace(node.netns)
     links.establish(host_layout(instance, ipv6=ipv6))
     for node in instance.nodes:
-        links.in_namespace(node.netns, partial(_set_up_inside, node_layout(instance, node, ipv6=ipv6)))
+        layout = node_layout(instance, node, ipv6=ipv6)
+        links.in_namespace(node.netns, partial(_set_up_inside, layout, node_script(instance, node, ipv6=ipv6)))
     _nft(["-f", "-"], nft_script(instance, ipv6=ipv6))
     Switches().turn_on(instance.bridge)
 
 
-def _set_up_inside(layout: Layout) -> bool:
+def node_script(instance: Instance, node: Node, *, ipv6: bool = True) -> str:
+    families = ("ip", "ip6") if ipv6 else ("ip",)
+    return "".join(isolation.node_table(instance, node, family) for family in families)
+
+
+def _set_up_inside(layout: Layout, rules: str) -> bool:
     forwarding.turn_on_here()
     links.establish(layout)
+    _nft(["-f", "-"], rules)
     return True
 
 

@@ -151,6 +151,74 @@ def test_pods_reach_the_outside_under_the_machines_address(rig: Rig, outside: st
     rig.kubectl("delete", "pod", pod)
 
 
+#: Prints which of the places answer.
+TRY = """
+import socket, sys
+for place in sys.argv[1:]:
+    address, port = place.rsplit("-", 1)
+    try:
+        socket.create_connection((address, int(port)), 2).close()
+        print(place)
+    except OSError:
+        pass
+"""
+
+
+def reachable(rig: Rig, pod: str, *places: str) -> list[str]:
+    return rig.kubectl("exec", pod, "--", "python3", "-c", TRY, *places).split()
+
+
+@pytest.fixture
+def listeners() -> Iterator[int]:
+    """A port that this machine offers to everybody, as careless programs do."""
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        yield int(server.getsockname()[1])
+
+
+def test_pods_do_not_reach_the_machine(rig: Rig, listeners: int, outside: str) -> None:
+    """Neither by the address of its bridge nor by others, nor what serves the node; names and the way out are open."""
+    rig.run_pod("inside", "exec sleep 600")
+    closed = [f"{address}-{listeners}" for address in ("10.222.0.1", "fd00:10:222::1", "198.51.100.1", "fd00:77::1")]
+    closed += [f"10.222.0.1-{rig.port}", "10.222.0.11-10250", "10.222.0.12-10250", "10.222.101.1-10250"]
+    assert reachable(rig, "inside", *closed) == []
+    beyond = links.in_namespace(outside, lambda: socket.create_server(("198.51.100.2", 7001)))
+    with beyond, socket.create_server(("10.222.0.1", 53)):
+        assert reachable(rig, "inside", "10.222.0.1-53", "198.51.100.2-7001") == ["10.222.0.1-53", "198.51.100.2-7001"]
+    with socket.create_connection(("10.222.0.11", 10250), timeout=5):
+        pass
+    rig.kubectl("delete", "pod", "inside")
+
+
+def test_instances_do_not_meet_and_one_can_be_opened(rig: Rig, listeners: int) -> None:
+    other = Rig("lfo", 223)
+    try:
+        done = other.up("--guests-reach-host")
+        assert done.returncode == 0, done.stderr
+        serve = "exec python3 -m http.server 8000 --bind ::"
+        for each in (rig, other):
+            each.run_pod("meet", serve)
+        theirs, ours = (
+            [
+                f"{ip['ip']}-8000"
+                for ip in json.loads(each.kubectl("get", "pod", "meet", "-o", "json"))["status"]["podIPs"]
+            ]
+            for each in (other, rig)
+        )
+        for place in (*theirs, *ours):
+            eventually(lambda place=place: socket.create_connection(place.rsplit("-", 1), 5).close() is None)
+        assert reachable(rig, "meet", *theirs) == []
+        assert reachable(other, "meet", *ours) == []
+        assert reachable(other, "meet", f"10.223.0.1-{listeners}") == [f"10.223.0.1-{listeners}"]
+        assert reachable(other, "meet", "10.223.0.11-10250") == [], "what serves the node is never open"
+        rig.kubectl("delete", "pod", "meet")
+    finally:
+        done = other.local("down", "--purge", "--grace", "10")
+        left = other.leftovers()
+        shutil.rmtree(other.data, ignore_errors=True)
+    assert done.returncode == 0, done.stderr
+    assert left == []
+
+
 def test_a_killed_component_comes_back_and_pods_stay(rig: Rig) -> None:
     rig.run_pod("steady", "echo started; exec sleep 600")
     before = rig.pids()

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from virt_local.up.instance import Instance, SettingsError, make_instance
+from virt_local.up.isolation import BRIDGE_GROUP
 from virt_local.up.links import Address, Bridge, Route, Veth
-from virt_local.up.network import host_layout, nft_script, node_layout
+from virt_local.up.network import host_layout, nft_script, node_layout, node_script
 
 
 def test_the_default_instance() -> None:
@@ -59,7 +60,7 @@ def two_nodes() -> Instance:
 
 def test_every_node_hangs_on_the_bridge_and_the_host_knows_its_pods() -> None:
     layout = host_layout(two_nodes())
-    assert layout.bridges == (Bridge("t-br0"),)
+    assert layout.bridges == (Bridge("t-br0", group=BRIDGE_GROUP),)
     assert Veth("t-n2", "eth0", "t-node2", "t-br0") in layout.veths
     assert Address("t-br0", "10.9.0.1/24") in layout.addresses
     assert Route("10.9.102.0/24", "10.9.0.12", "t-br0") in layout.routes
@@ -96,3 +97,22 @@ def test_only_traffic_that_leaves_is_masqueraded() -> None:
     assert 'ip6 saddr fd00:10:9::/48 ip6 daddr != fd00:10:9::/48 oifname != "t-br0" masquerade' in script
     for family in ("ip", "ip6"):
         assert script.index(f"delete table {family} virtpod_t") > script.index(f"add table {family} virtpod_t")
+
+
+def test_the_machine_is_closed_to_pods_unless_somebody_opens_it() -> None:
+    script = nft_script(two_nodes())
+    assert 'iifname "t-br0" ip saddr != 10.9.0.0/24 goto from_pods' in script
+    assert 'iifname "t-br0" ip6 saddr != fd00:10:9::/64 goto from_pods' in script
+    assert f'oifname "t-br0" iifname != "t-br0" meta iifgroup {BRIDGE_GROUP}' in script
+    opened = nft_script(make_instance("t", nodes=2, network="10.9.0.0/16", guests_reach_host=True))
+    assert "drop" not in opened
+    assert "masquerade" in opened
+
+
+def test_a_node_is_closed_to_all_pods_and_lets_its_own_pass_under_their_addresses() -> None:
+    instance = two_nodes()
+    script = node_script(instance, instance.nodes[1])
+    assert 'iifname "t-cni0" ip saddr != 10.9.102.0/24 counter drop' in script
+    assert 'iifname "t-cni0" ip6 saddr != fd00:10:9:102::/64 counter drop' in script
+    assert "ip saddr { 10.9.101.0/24, 10.9.102.0/24 } goto from_pods" in script
+    assert "ip6" not in node_script(instance, instance.nodes[1], ipv6=False)

@@ -1,0 +1,70 @@
+"""What Pods and their guests may not reach on the machine that runs them, as rules for nft. Pure.
+
+A Pod's packets arrive with the Pod's own address: at its node, and at the machine through the node. Of the machine they
+need the way through, names (DNS) and answers to what they were asked; they have no business with the ports of the
+machine, of virt-handler and the node, or with another instance.
+"""
+
+from __future__ import annotations
+
+from virt_local.node.cni import pod_bridge
+from virt_local.up.instance import Instance, Node
+
+#: The bridges of all instances carry this number, so that each instance knows the others' without their names.
+BRIDGE_GROUP = 0x7670
+_ICMP = {"ip": "icmp", "ip6": "icmpv6"}
+_LOOPBACK = {"ip": "127.0.0.0/8", "ip6": "::1"}
+
+
+def host_chains(instance: Instance, family: str, nodes: str) -> str:
+    """`nodes` is the range in which the nodes themselves are, whose programs are ours. Nothing when it is all open."""
+    if instance.guests_reach_host:
+        return ""
+    bridge = instance.bridge
+    others = f"meta {{}}group {BRIDGE_GROUP} counter drop"
+    return f"""  chain input {{
+    type filter hook input priority filter; policy accept;
+    iifname "{bridge}" {family} saddr != {nodes} goto from_pods
+  }}
+  chain from_pods {{
+    ct state established,related accept
+    meta l4proto {_ICMP[family]} accept
+    {family} daddr != {_LOOPBACK[family]} meta l4proto {{ tcp, udp }} th dport 53 accept
+    counter drop
+  }}
+  chain forward {{
+    type filter hook forward priority filter; policy accept;
+    iifname "{bridge}" oifname != "{bridge}" {others.format("oif")}
+    oifname "{bridge}" iifname != "{bridge}" {others.format("iif")}
+  }}
+"""
+
+
+def node_table(instance: Instance, node: Node, family: str) -> str:
+    """For the node's own namespace: Pods pass with their own addresses only, and do not get in."""
+    pods = node.pod_cidr if family == "ip" else node.pod_cidr_v6
+    bridge, table = pod_bridge(instance.name), f"{family} {instance.nft_table}"
+    return f"""add table {table}
+delete table {table}
+table {table} {{
+  chain input {{
+    type filter hook input priority filter; policy accept;
+    iifname "{bridge}" goto from_pods
+    iifname != "lo" {family} saddr {_pods_of_all(instance, family)} goto from_pods
+  }}
+  chain from_pods {{
+    ct state established,related accept
+    meta l4proto {_ICMP[family]} accept
+    counter drop
+  }}
+  chain forward {{
+    type filter hook forward priority filter; policy accept;
+    iifname "{bridge}" {family} saddr != {pods} counter drop
+  }}
+}}
+"""
+
+
+def _pods_of_all(instance: Instance, family: str) -> str:
+    ranges = [each.pod_cidr if family == "ip" else each.pod_cidr_v6 for each in instance.nodes]
+    return f"{{ {', '.join(ranges)} }}"
