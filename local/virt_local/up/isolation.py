@@ -7,7 +7,6 @@ machine, of virt-handler and the node, or with another instance.
 
 from __future__ import annotations
 
-from virt_local.node.cni import pod_bridge
 from virt_local.up.instance import Instance, Node
 
 #: The bridges of all instances carry this number, so that each instance knows the others' without their names.
@@ -40,10 +39,10 @@ def host_chains(instance: Instance, family: str, nodes: str) -> str:
 """
 
 
-def node_table(instance: Instance, node: Node, family: str) -> str:
-    """For the node's own namespace: Pods pass with their own addresses only, and do not get in."""
+def node_table(instance: Instance, node: Node, family: str, bridge: str) -> str:
+    """For the node's own namespace: the Pods on the bridge pass with their own addresses only, and do not get in."""
     pods = node.pod_cidr if family == "ip" else node.pod_cidr_v6
-    bridge, table = pod_bridge(instance.name), f"{family} {instance.nft_table}"
+    table = f"{family} {instance.nft_table}"
     return f"""add table {table}
 delete table {table}
 table {table} {{

@@ -122,7 +122,7 @@ def set_up(instance: Instance) -> None:
 
 def node_script(instance: Instance, node: Node, *, ipv6: bool = True) -> str:
     families = ("ip", "ip6") if ipv6 else ("ip",)
-    return "".join(isolation.node_table(instance, node, family) for family in families)
+    return "".join(isolation.node_table(instance, node, family, pod_bridge(instance.name)) for family in families)
 
 
 def _set_up_inside(layout: Layout, rules: str) -> bool:
