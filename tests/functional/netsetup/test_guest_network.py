@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import select
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 
 from tests.functional.guest.machine import FILES, Machine, kernel_boot
 
+from .frames import mac_bytes, packed
 from .lab import GUEST_MAC, MTU, POD_MAC, Lab, eventually
+from .test_isolation import OTHER_MAC, WATCHER
 from .test_netsetup import interface
 
 pytestmark = [
@@ -87,3 +91,52 @@ def test_bridge(lab: Lab) -> None:
         assert line(lab, lab.outside, "10.99.0.5", 8080, "hello") == "vm1 hello"
         assert guest.shell("nc -w 3 10.99.0.1 9000; echo") == "10.99.0.5"
         eventually(lambda: POD_MAC in lab.ip(lab.outside, "neigh", "show", "10.99.0.5"))
+
+
+def test_masqueraded_guest_that_lies(lab: Lab) -> None:
+    """Root in the guest, with the tools of a guest: another sender in both families, and the Pod's loopback."""
+    lab.netsetup("setup", interface("masquerade"))
+    lab.listen(lab.pod, 9002, "127.0.0.1")
+    wire = lab.start(lab.outside, WATCHER, arguments=("to-pod",))
+    with boot(lab, GUEST_MAC) as guest:
+        guest.wait_for("by DHCPv6", within_s=60)
+        guest.shell("ip addr add 10.66.66.66/32 dev eth0; ip -6 addr add fd66::66/128 dev eth0 nodad")
+        guest.shell("ping -c 2 -W 1 -I 10.66.66.66 10.99.0.1; ping -6 -c 2 -W 1 -I fd66::66 fd99::1")
+        guest.shell("ip addr del 127.0.0.1/8 dev lo; ip route add 127.0.0.1/32 via 10.0.2.1 src 10.0.2.2")
+        guest.shell("for each in all eth0; do echo 1 >/proc/sys/net/ipv4/conf/$each/route_localnet; done")
+        assert "10.0.2.2" not in guest.shell("nc -w 3 127.0.0.1 9002; echo")
+        guest.shell("ping -c 1 -W 1 -p 77 10.99.0.1")
+        senders = frames_until(wire, b"\x77" * 16)
+    lies = [packed("10.66.66.66"), packed("fd66::66")]
+    assert not [frame for frame in senders if any(lie in frame for lie in lies)]
+
+
+def test_bridged_guest_that_lies(lab: Lab) -> None:
+    """It claims its neighbour's address by ARP, and takes another MAC."""
+    lab.netsetup("setup", interface("bridge", mac=""))
+    wire = lab.start(lab.outside, WATCHER, arguments=("to-pod",))
+    with boot(lab, POD_MAC) as guest:
+        guest.wait_for("virtpod guest: address 10.99.0.5/24 on eth0")
+        guest.wait_for("virtpod guest: ready")
+        lab.ip(lab.outside, "neigh", "replace", "10.99.0.77", "lladdr", OTHER_MAC, "dev", "to-pod", "nud", "stale")
+        guest.shell("ip addr add 10.99.0.77/32 dev eth0; ip -6 addr add fd99::77/128 dev eth0 nodad")
+        guest.shell("arping -U -c 2 -I eth0 -s 10.99.0.77 10.99.0.77; ping -c 1 -W 1 -I 10.99.0.77 10.99.0.1")
+        guest.shell("ping -6 -c 1 -W 1 -I fd99::77 fd99::1")
+        guest.shell(f"ip link set eth0 down; ip link set eth0 address {OTHER_MAC}; ip link set eth0 up")
+        guest.shell("ping -c 1 -W 1 -I 10.99.0.5 10.99.0.1")
+        guest.shell(f"ip link set eth0 down; ip link set eth0 address {POD_MAC}; ip link set eth0 up")
+        guest.shell("ping -c 3 -W 2 -p 77 -I 10.99.0.5 10.99.0.1", within_s=30)
+        frames = frames_until(wire, b"\x77" * 16)
+    lies = [packed("10.99.0.77"), packed("fd99::77"), mac_bytes(OTHER_MAC)]
+    assert not [frame for frame in frames if any(lie in frame for lie in lies)]
+    assert OTHER_MAC in lab.ip(lab.outside, "neigh", "show", "10.99.0.77")
+
+
+def frames_until(wire: Popen[str], mark: bytes, within_s: float = 20) -> list[bytes]:
+    """What was seen on the wire, up to an honest packet with this content."""
+    frames: list[bytes] = []
+    assert wire.stdout is not None
+    while not frames or mark not in frames[-1]:
+        assert select.select([wire.stdout], [], [], within_s)[0], f"no honest packet among {len(frames)} frames"
+        frames.append(bytes.fromhex(wire.stdout.readline().strip()))
+    return frames
