@@ -38,8 +38,8 @@ class TooLarge(OSError):
 
 def private_directory(path: str) -> None:
     """Makes a directory that only we may enter, and what is missing above it, whatever the umask says. Raises
-    PermissionError when it is a link or somebody else's, or when somebody else could put another in its place."""
-    _demand_own_parents(path)
+    PermissionError when it is a link or somebody else's, or when everybody could put another in its place."""
+    _demand_closed_parents(path)
     before = os.umask(0o077)
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
@@ -49,17 +49,15 @@ def private_directory(path: str) -> None:
         os.fchmod(directory.fd, 0o700)
 
 
-def _demand_own_parents(path: str) -> None:
+def _demand_closed_parents(path: str) -> None:
     """Both ways: by the names as they are written, links included, and by where they lead."""
     for place in {os.path.abspath(path), os.path.realpath(path)}:
         while place != (place := os.path.dirname(place)):
             with suppress(FileNotFoundError):
-                _demand_own(place, os.lstat(place))
+                _demand_closed(place, os.lstat(place))
 
 
-def _demand_own(place: str, found: os.stat_result) -> None:
-    if found.st_uid not in (0, os.geteuid()):
-        raise PermissionError(errno.EPERM, "the directory belongs to another user", place)
+def _demand_closed(place: str, found: os.stat_result) -> None:
     open_to_all = found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
     if open_to_all and not stat.S_ISLNK(found.st_mode):
         raise PermissionError(errno.EPERM, "everybody may write into the directory", place)
