@@ -14,11 +14,13 @@ from collections import Counter
 from contextlib import suppress
 
 from virt_api.automation.shares import Share, address_of
+from virt_core.runtime.files import socket_path
 from virt_core.runtime.health import split_address
 
 CONNECTIONS = Share(512, 64, "connections")
 #: What the socket of a connection to the server behind is called there; by it gRPC tells them apart.
 _NAME = "virt-api-automation"
+_SOCKET = "automation-sock"
 #: What is read ahead of a receiver that is slow.
 _BUFFER = 16 << 10
 _BACKLOG = 256
@@ -46,8 +48,10 @@ class Front:
         #: By the name of the socket from which we reach the server behind.
         self._whose: dict[str, str] = {}
         self._numbers = itertools.count()
-        self._directory = tempfile.TemporaryDirectory(prefix="virt-api-")
-        self.inner = f"{self._directory.name}/automation"
+        #: Ours alone; the server behind listens in it.
+        self._place = tempfile.TemporaryDirectory(prefix="virt-api-")
+        self._directory = os.open(self._place.name, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.inner = f"{socket_path(self._directory)}/{_SOCKET}"
         self._server: asyncio.Server | None = None
 
     async def listen(self, listener: socket.socket) -> int:
@@ -72,7 +76,8 @@ class Front:
         self.refuse()
         for writer in list(self._open):
             writer.transport.abort()
-        self._directory.cleanup()
+        os.close(self._directory)
+        self._place.cleanup()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         address = str(writer.get_extra_info("peername")[0])

@@ -105,7 +105,8 @@ def virt_api(instance: Instance, material: Material) -> Component:
         "requestheader-allowed-name": "front-proxy-client",
         "automation-listen": instance.automation_address,
     }
-    return _component("virt-api", (script("virt-api"), *_flags(flags)))
+    # What it makes for a while stays where nobody else looks, and is gone with the instance.
+    return _component("virt-api", (script("virt-api"), *_flags(flags)), TMPDIR=str(instance.tls_dir / "virt-api"))
 
 
 def virt_controller(instance: Instance, *, user_namespaces: bool) -> Component:
@@ -145,8 +146,8 @@ def node_info_dir(instance: Instance) -> Path:
     return instance.data_dir / "node-info"
 
 
-def _component(name: str, command: tuple[str, ...], netns: str = "") -> Component:
-    return Component(name, command, netns, _QUIET)
+def _component(name: str, command: tuple[str, ...], netns: str = "", **environment: str) -> Component:
+    return Component(name, command, netns, _QUIET | environment)
 
 
 def _flags(flags: Mapping[str, object]) -> list[str]:
