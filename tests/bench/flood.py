@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from framework.flood import Caller, Flood, memory_kib
+from framework.grpcflood import health_watches
 from functional.api.process_rig import Process, virt_api
 
 from tests.bench.control import big_vmi, percentile
@@ -39,7 +40,8 @@ def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder, virt_api(Path(folder)) as api:
         caller = api.caller(30.0)
         peace = reviews_ms(api, caller)
-        with Flood(api.port, api.tls) as flood, Flood(api.port, api.server_tls) as inside:
+        streams = health_watches(api.automation, api.ca.pem, 512)
+        with Flood(api.port, api.tls) as flood, Flood(api.port, api.server_tls) as inside, streams:
             flood.half_sent_headers(200)
             inside.unfinished_bodies(60, api.hook(HOOK), (4 << 20) - 1, API_SERVER)
             war = reviews_ms(api, caller)

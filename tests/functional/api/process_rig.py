@@ -31,6 +31,11 @@ class Process:
     ca: CertAuthority
     kube: FakeKube
     directory: Path
+    automation_port: int
+
+    @property
+    def automation(self) -> str:
+        return f"127.0.0.1:{self.automation_port}"
 
     @property
     def tls(self) -> ssl.SSLContext:
@@ -57,10 +62,10 @@ def virt_api(directory: Path) -> Iterator[Process]:
     ca = CertAuthority("virtpod")
     with fake_kube() as kube, (directory / "log").open("wb") as log:
         kube.on_request = answer
-        port = free_port()
-        process = subprocess.Popen(_command(directory, ca, kube, port), stdout=log, stderr=log)
+        port, automation = free_port(), free_port()
+        process = subprocess.Popen(_command(directory, ca, kube, port, automation), stdout=log, stderr=log)
         try:
-            started = Process(process.pid, port, ca, kube, directory)
+            started = Process(process.pid, port, ca, kube, directory, automation)
             eventually(lambda: _is_ready(started), within_s=START_S)
             yield started
         finally:
@@ -72,7 +77,7 @@ def virt_api(directory: Path) -> Iterator[Process]:
                 process.wait(5)
 
 
-def _command(directory: Path, ca: CertAuthority, kube: FakeKube, port: int) -> list[str]:
+def _command(directory: Path, ca: CertAuthority, kube: FakeKube, port: int, automation: int) -> list[str]:
     serving = ca.issue("virt-api", "localhost", "127.0.0.1").write(directory / "serving")
     own = ca.issue("virt-api", names.TLS_NAME_API).write(directory / "own")
     proxy = CertAuthority("front-proxy")
@@ -80,7 +85,7 @@ def _command(directory: Path, ca: CertAuthority, kube: FakeKube, port: int) -> l
     (directory / "proxy-ca.crt").write_bytes(proxy.pem)
     return [
         sys.executable, "-m", "virt_api.main", "--kubeconfig", _kubeconfig(directory, kube),
-        "--listen", f"127.0.0.1:{port}", "--automation-listen", f"127.0.0.1:{free_port()}",
+        "--listen", f"127.0.0.1:{port}", "--automation-listen", f"127.0.0.1:{automation}",
         "--serving-tls-dir", str(serving), "--tls-dir", str(own),
         "--requestheader-client-ca", str(directory / "proxy-ca.crt"),
     ]  # fmt: skip

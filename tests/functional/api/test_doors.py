@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from framework.chart import pod_specs
 from framework.flood import Caller, Flood, is_open, memory_kib
+from framework.grpcflood import health_watches
 from framework.waiting import eventually
 from functional.api.process_rig import Process, virt_api
 
@@ -62,9 +63,11 @@ def memory_limit_kib() -> int:
 
 def test_a_flood_stops_nobody_and_fits_the_charts_memory(api: Process) -> None:
     """200 half-sent headers, 60 unfinished bodies of strangers and 60 that are read, each as long as can
-    be, and reviews all the while; all from one address, which is also that of the API server."""
+    be, 512 health streams of the automation, and reviews all the while; all from one address, which is also that of the
+    API server."""
     caller = api.caller(webhook_timeout_s())
-    with Flood(api.port, api.tls) as flood, Flood(api.port, api.server_tls) as inside:
+    streams = health_watches(api.automation, api.ca.pem, 512)
+    with Flood(api.port, api.tls) as flood, Flood(api.port, api.server_tls) as inside, streams:
         flood.half_sent_headers(200)
         assert admitted(api, caller)
         flood.unfinished_bodies(60, api.hook(MUTATE), 4 << 20)
