@@ -40,8 +40,6 @@ RAW = {
     "control": '"\x01"',
     "nothing": "",
 }
-#: Left out of made-up inputs until quantities are bounded; corpus/xfail.json has the reason.
-UNBOUNDED = {"digits-text", "digits-quantity", "long-exponent"}
 WORDS = (
     "",
     " ",

@@ -13,15 +13,8 @@ from fuzz.steps import counting
 
 #: Work of four times the input over the work of the input. A square would give sixteen.
 MOST = 7.0
-#: Known to be worse, and being mended elsewhere: whoever mends it takes the line out.
-KNOWN = {("webhooks", "networks"): "the rules compare each network with each other one until lists are bounded"}
 FAMILIES = [
-    pytest.param(
-        name,
-        family,
-        id=f"{name}-{family}",
-        marks=[pytest.mark.xfail(strict=True, reason=KNOWN[name, family])] if (name, family) in KNOWN else [],
-    )
+    pytest.param(name, family, id=f"{name}-{family}")
     for name, target in sorted(TARGETS.items())
     for family in sorted(target.families)
 ]

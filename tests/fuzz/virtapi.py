@@ -48,7 +48,8 @@ class Trusting(FrontProxy):
 @contextmanager
 def virt_api(directory: Path) -> Iterator[Loopback]:
     ca = CertAuthority("virtpod")
-    node = serve_node(ForgetfulNode(), ca.issue("virt-handler", names.TLS_NAME_HANDLER).write(directory / "handler"))
+    handler = ca.issue("virt-handler", names.tls_name_node("node1")).write(directory / "handler")
+    node = serve_node(ForgetfulNode(), handler)
     client = Forgetful()
     address = {names.ANNOTATION_HANDLER_ADDRESS: f"127.0.0.1:{node.port}"}
     client.nodes["node1"] = Node(metadata=ObjectMeta(name="node1", annotations=address))

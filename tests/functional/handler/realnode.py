@@ -118,7 +118,7 @@ class RealNode:
 
     def serve(self, files: int) -> None:
         """Starts virt-handler with room for so many open files, and waits until it is ready."""
-        tls = CertAuthority().issue("virt-handler", names.TLS_NAME_HANDLER).write(self.root / "tls")
+        tls = CertAuthority().issue("virt-handler", names.tls_name_node(NODE)).write(self.root / "tls")
         flags = {
             "kubeconfig": self._kubeconfig(),
             "node-name": NODE,

@@ -28,10 +28,9 @@ LABELS = {"a": "1", "b": "x", "key": "99"}
 DOCUMENT = {"spec": {"a": [1, {"type": "Ready", "status": "True"}]}, "a": {"b": "c"}}
 #: Each reader, and what it may raise.
 READERS: tuple[tuple[Callable[[str], Any], tuple[type[Exception], ...]], ...] = (
-    # A ValueError that is none of its own is known: corpus/xfail.json.
-    (quantity.canonical, (ValueError,)),
-    (quantity.parse_bytes, (ValueError,)),
-    (quantity.parse_milli, (ValueError,)),
+    (quantity.canonical, (quantity.QuantityError,)),
+    (quantity.parse_bytes, (quantity.QuantityError,)),
+    (quantity.parse_milli, (quantity.QuantityError,)),
     (seconds, (Problem,)),
     (lambda text: parse_labels(text)(LABELS), (ApiError,)),
     (lambda text: compile_path(text)(DOCUMENT), (BadPath,)),

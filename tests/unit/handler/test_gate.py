@@ -169,7 +169,8 @@ def test_nothing_is_left_open(rig: Rig) -> None:
     client.close()
     assert server.recv(1) == b""
     server.close()
-    eventually(lambda: len(os.listdir("/proc/self/fd")) == before)
+    # Fewer, when something of another test is thrown away just now.
+    eventually(lambda: len(os.listdir("/proc/self/fd")) <= before)
 
 
 def test_peer_is_known_by_the_process_that_connected(tmp_path: Path) -> None:

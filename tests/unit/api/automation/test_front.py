@@ -24,9 +24,9 @@ class Rig:
         self.clients: list[asyncio.StreamWriter] = []
 
     async def echo(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        host, port = writer.get_extra_info("peername")
+        name = writer.get_extra_info("peername").decode().lstrip("\0")
         while data := await reader.read(1024):
-            self.peers.append(self.front.address_of(f"ipv4:{host}:{port}"))
+            self.peers.append(self.front.address_of(f"unix-abstract:{name}"))
             writer.write(data)
         writer.close()
 
@@ -39,8 +39,8 @@ class Rig:
 @asynccontextmanager
 async def serving(share: Share) -> AsyncIterator[Rig]:
     rig = Rig(share)
-    behind = await asyncio.start_server(rig.echo, "127.0.0.1", 0)
-    rig.port = await rig.front.listen(bound("127.0.0.1:0"), behind.sockets[0].getsockname()[1])
+    behind = await asyncio.start_unix_server(rig.echo, rig.front.inner)
+    rig.port = await rig.front.listen(bound("127.0.0.1:0"))
     try:
         yield rig
     finally:
