@@ -31,11 +31,12 @@ class Root:
 
 
 def read_only_bind(source: Path, destination: str) -> OciMount:
+    """With what is mounted below it: a Pod with users of its own may not take that off."""
     return {
         "destination": destination,
         "type": "bind",
         "source": str(source),
-        "options": ["bind", "ro", "nosuid", "nodev"],
+        "options": ["rbind", "rro", "rnosuid", "rnodev"],
     }
 
 

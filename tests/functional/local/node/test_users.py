@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import os
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from tests.framework.waiting import eventually
 from unit.local.node.layouts import LayoutBuilder, directory, entry
 
 from virt_core.apis.config import Secret
+from virt_local.node import kernel
+from virt_local.node.images.host import HOST_IMAGE
 from virt_local.node.images.root import ROOTS
 from virt_local.node.users import FIRST, SIZE, TAKEN
 
@@ -66,6 +70,24 @@ def test_two_pods_have_nobody_in_common(node: Node) -> None:
         assert (uid - FIRST) % SIZE == QEMU
     assert owners[0] != owners[1]
     assert len({os.stat(f"/proc/{pid}/ns/user").st_ino for pid in (*pids, os.getpid())}) == 3
+
+
+@pytest.fixture
+def mounted_below() -> Iterator[Path]:
+    """Somebody keeps a part of /usr on another file system."""
+    place = Path(tempfile.mkdtemp(prefix="virtpod-test-", dir="/usr/local"))
+    kernel.mount("tmpfs", str(place), "tmpfs")
+    (place / "file").write_text("there\n")
+    yield place
+    kernel.unmount(place)
+    place.rmdir()
+
+
+def test_what_is_mounted_below_usr_is_no_obstacle_and_cannot_be_written(node: Node, mounted_below: Path) -> None:
+    """The kernel does not let a user namespace take a mount apart from what is mounted on it."""
+    script = f"cat {mounted_below}/file; touch {mounted_below}/new 2>/dev/null || echo closed; exec sleep 600"
+    mounted_below.chmod(0o777)
+    assert said(node, run(node, script, {}, image=HOST_IMAGE), "closed") == ["there", "closed"]
 
 
 def test_what_is_mounted_is_theirs_and_keeps_its_owner_on_the_disk(node: Node, tmp_path: Path) -> None:
