@@ -19,6 +19,7 @@ from virt_local.node.oci.downward import DownwardFacts
 from virt_local.node.pods.bundles import Parts
 from virt_local.node.pods.manager import PodManager
 from virt_local.node.pods.ports import Events, PodSource, StatusSink
+from virt_local.node.runtime import cgroups
 from virt_local.node.runtime.containers import Containers
 from virt_local.node.runtime.monitor import MonitorSettings
 from virt_local.node.runtime.runc import Runc
@@ -52,7 +53,7 @@ class NodeSettings:
 
     @property
     def cgroup(self) -> str:
-        return f"{self.cgroup_parent or f'/virtpod-{self.instance}'}/{self.name}"
+        return f"{self.cgroup_parent or cgroups.of_instance(self.instance)}/{self.name}"
 
     @property
     def bridge(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+import threading
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ from virt_core.apis.pods import Capabilities, Container, Pod, SecurityContext
 from virt_local.node.devices import PATHS, PREFIX, devices_of, offered
 from virt_local.node.images.host import HostImage, path_variable
 from virt_local.node.images.root import OciMount, drop_overlay, mount_overlay
-from virt_local.node.layout import write_atomic
+from virt_local.node.layout import remove_tree, write_atomic
 from virt_local.node.oci.context import BundleContext, User
 from virt_local.node.oci.security import default_seccomp
 from virt_local.node.oci.spec import render
@@ -25,9 +27,10 @@ from virt_local.node.runtime import cgroups
 from virt_local.node.runtime.monitor import UMASK
 from virt_local.node.runtime.runc import Runc
 
-#: With the process id of who waits for it, so that `down` knows what a killed one left behind.
-CGROUP_PREFIX = "virtpod-oneshot-"
+_BUNDLE_PREFIX = "oneshot-"
+_CGROUP_PREFIX = "virtpod-oneshot-"
 _MAX_OUTPUT = 1 << 20
+_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -49,14 +52,17 @@ def run_host_container(
     env: Mapping[str, str] | None = None,
     devices: Sequence[str] | None = None,
     directory: Path | None = None,
+    cgroup: str = "",
     protected: Sequence[Path] = (),
+    stop: threading.Event | None = None,
     runc: str = "runc",
 ) -> tuple[int, str]:
     """Returns the exit code and the output (both streams). No network, no capabilities, read-only root with a /tmp.
 
-    `devices` are names such as "kvm"; by default all that this node offers. Raises TimeoutError.
+    `devices` are names such as "kvm"; by default all that this node offers. Whoever is killed while he waits leaves
+    things in `directory` and below `cgroup`, for `clear`. Raises TimeoutError, and InterruptedError at the stop.
     """
-    with tempfile.TemporaryDirectory(prefix="oneshot-", dir=directory) as work:
+    with tempfile.TemporaryDirectory(prefix=_BUNDLE_PREFIX, dir=directory) as work:
         bundle = Path(work)
         root = HostImage(bundle / "image", [bundle, *protected]).root()
         names = list(devices) if devices is not None else [name.removeprefix(PREFIX) for name in offered()]
@@ -70,16 +76,26 @@ def run_host_container(
                 user=User(uid, gid),
                 env={"PATH": path_variable(), "HOME": "/tmp", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})},
                 hostname="oneshot",
-                cgroup=f"/{CGROUP_PREFIX}{os.getpid()}-{uuid.uuid4().hex}",
+                cgroup=f"{cgroup}/{_CGROUP_PREFIX}{uuid.uuid4().hex}",
                 netns=None,
                 mounts=[_scratch(), *(_bind(mount) for mount in mounts)],
                 devices=[device for name in names if name in PATHS for device in devices_of(_container([], [name]))],
                 seccomp=default_seccomp(),
                 unified_cgroups=cgroups.only_unified(),
             )
-            return _run(render(context), bundle, Runc(runc, bundle / "runc"), timeout_s)
+            return _run(render(context), bundle, Runc(runc, bundle / "runc"), timeout_s, stop or threading.Event())
         finally:
             drop_overlay(bundle)
+
+
+def clear(directory: Path, cgroup: str) -> None:
+    """Ends and removes what the killed left there, and nothing of others. Raises OSError when it cannot."""
+    for name in cgroups.children(cgroup):
+        if name.startswith(_CGROUP_PREFIX):
+            cgroups.remove(f"{cgroup}/{name}")
+    for bundle in directory.glob(f"{_BUNDLE_PREFIX}*"):
+        drop_overlay(bundle)
+        remove_tree(bundle)
 
 
 def _container(argv: Sequence[str], devices: Sequence[str]) -> Container:
@@ -103,24 +119,36 @@ def _bind(mount: Mount) -> OciMount:
     return {"destination": mount.destination, "type": "bind", "source": str(mount.source), "options": options}
 
 
-def _run(spec: dict[str, Any], bundle: Path, runc: Runc, timeout_s: float) -> tuple[int, str]:
+def _run(spec: dict[str, Any], bundle: Path, runc: Runc, timeout_s: float, stop: threading.Event) -> tuple[int, str]:
     write_atomic(bundle / "config.json", encode(spec))
     name = bundle.name
-    command = [runc.program, f"--root={runc.root}", "run", f"--bundle={bundle}", name]
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=timeout_s,
-            check=False,
-            umask=UMASK,
-            env={"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")},
-        )
-    except subprocess.TimeoutExpired as err:
-        raise TimeoutError(f"{spec['process']['args'][0]} took longer than {timeout_s:.0f} s") from err
-    finally:
-        runc.delete(name)
-        cgroups.remove(spec["linux"]["cgroupsPath"])
-    return done.returncode, done.stdout[-_MAX_OUTPUT:].decode(errors="replace")
+    # A runc that outlives us would go on making what `clear` has removed.
+    with_us = ["setpriv", "--pdeathsig=KILL", "--"]
+    command = [*with_us, runc.program, f"--root={runc.root}", "run", f"--bundle={bundle}", name]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        umask=UMASK,
+        env={"PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")},
+    ) as process:
+        try:
+            output = _wait(process, spec["process"]["args"][0], timeout_s, stop)
+        finally:
+            process.kill()
+            runc.delete(name)
+            cgroups.remove(spec["linux"]["cgroupsPath"])
+    return process.returncode, output[-_MAX_OUTPUT:].decode(errors="replace")
+
+
+def _wait(process: subprocess.Popen[bytes], name: str, timeout_s: float, stop: threading.Event) -> bytes:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return process.communicate(timeout=_POLL_S)[0]
+        except subprocess.TimeoutExpired:
+            if stop.is_set():
+                raise InterruptedError(f"{name} was stopped") from None
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{name} took longer than {timeout_s:.0f} s") from None

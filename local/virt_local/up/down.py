@@ -16,8 +16,8 @@ from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import ConnectError, load_connection
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.procs import ProcessGone
-from virt_local.node.oneshot import CGROUP_PREFIX
-from virt_local.up import components, network, readiness, whereabouts
+from virt_local.node.runtime import cgroups
+from virt_local.up import components, network, probe, readiness, whereabouts
 from virt_local.up.ending import end_workloads
 from virt_local.up.errors import UpError
 from virt_local.up.instance import Instance
@@ -33,6 +33,7 @@ def take_down(instance: Instance, progress: Progress, *, purge: bool, limit_s: f
     instance = _with_all_nodes(instance)
     _end_workloads(instance, progress, limit_s)
     _stop_supervisor(instance, progress)
+    probe.clear_killed(instance)
     _clean_nodes(instance, progress)
     removed = network.tear_down(instance)
     if removed:
@@ -109,23 +110,13 @@ def _clean_nodes(instance: Instance, progress: Progress) -> None:
         progress.step(f"cleaned {each.name}")
 
 
-def _remove_cgroups(instance: Instance, root: Path = Path("/sys/fs/cgroup")) -> None:
+def _remove_cgroups(instance: Instance) -> None:
     """The instance's own group in every hierarchy; its nodes have emptied it."""
-    for path in (*root.glob(f"virtpod-{instance.name}"), *root.glob(f"*/virtpod-{instance.name}")):
-        for directory in sorted((each for each in path.rglob("*") if each.is_dir()), reverse=True):
-            _rmdir(directory)
-        _rmdir(path)
-    for path in (*root.glob(f"{CGROUP_PREFIX}*"), *root.glob(f"*/{CGROUP_PREFIX}*")):
-        owner = path.name.removeprefix(CGROUP_PREFIX).partition("-")[0]
-        if owner.isdigit() and not Path("/proc", owner).exists():  # Another instance may be probing right now.
-            _rmdir(path)
-
-
-def _rmdir(path: Path) -> None:
+    group = cgroups.of_instance(instance.name)
     try:
-        path.rmdir()
+        cgroups.remove_emptied(group)
     except OSError as err:
-        raise UpError(f"the cgroup {path} could not be removed: {err.strerror}") from err
+        raise UpError(f"the cgroup {group} could not be removed: {err}") from err
 
 
 def _purge(directory: Path, mounts: Callable[[], str] = lambda: Path("/proc/self/mounts").read_text()) -> None:

@@ -10,9 +10,13 @@ import hashlib
 import os
 import platform
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from virt_local.node import oneshot
+from virt_local.node.layout import remove_tree
+from virt_local.node.runtime import cgroups
 from virt_local.up.errors import UpError
 from virt_local.up.instance import Instance
 from virt_local.up.preflight import which
@@ -20,6 +24,7 @@ from virt_local.up.preflight import which
 _PROGRAMS = ("libvirtd", "virtqemud", "qemu-system-x86_64", "qemu-system-aarch64", "qemu-system-s390x")
 _STAMP = ".virt-local-stamp"
 _INSIDE = "/run/node-info"
+_WORK_PREFIX = "probe-"
 #: A second on an idle machine; minutes on one that has a dozen other things to do.
 _DEADLINE_S = 300.0
 LAUNCHER_UID = 107
@@ -47,26 +52,36 @@ def ensure_probe(directory: Path, probe: Callable[[Path], None], stamp: str = ""
     return True
 
 
-def run_probe(instance: Instance, directory: Path) -> None:
+def run_probe(instance: Instance, directory: Path, stop: threading.Event) -> None:
     """In a container of the launcher's own image, so that it sees what launchers will see."""
-    from virt_local.node.oneshot import Mount, run_host_container
-
-    with tempfile.TemporaryDirectory(prefix="probe-", dir=instance.run_dir) as work:
+    with tempfile.TemporaryDirectory(prefix=_WORK_PREFIX, dir=instance.run_dir) as work:
         result = Path(work) / "result"
         result.mkdir()
         os.chown(result, LAUNCHER_UID, LAUNCHER_UID)
-        code, output = run_host_container(
+        code, output = oneshot.run_host_container(
             ["virt-launcher", "--node-probe", _INSIDE],
-            [Mount(result, _INSIDE)],
+            [oneshot.Mount(result, _INSIDE)],
             uid=LAUNCHER_UID,
             gid=LAUNCHER_UID,
             timeout_s=_DEADLINE_S,
             directory=instance.run_dir,
+            cgroup=cgroups.of_instance(instance.name),
             protected=(instance.data_dir,),
+            stop=stop,
         )
         if code != 0:
             raise UpError(f"the capability probe failed (exit code {code}): {output.strip()[-2000:]}")
         take_over(result, directory)
+
+
+def clear_killed(instance: Instance) -> None:
+    """Ends the probe of an `up` that was killed, and removes what it left. Of this instance, and of no other."""
+    try:
+        oneshot.clear(instance.run_dir, cgroups.of_instance(instance.name))
+        for work in instance.run_dir.glob(f"{_WORK_PREFIX}*"):
+            remove_tree(work)
+    except OSError as err:
+        raise UpError(f"a capability probe that was killed could not be cleaned away: {err}") from err
 
 
 def take_over(result: Path, directory: Path) -> None:

@@ -111,7 +111,7 @@ class Startup:
 
     def _probe(self, directory: Path) -> None:
         self._progress.step("asking QEMU and libvirt what they can do (once; takes some seconds)")
-        run_probe(self._instance, directory)
+        run_probe(self._instance, directory, self._stop)
 
     def _cluster_checks(self) -> list[Check]:
         nodes = [

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.supervisor import Supervisor
-from virt_local.up import components, network, preflight
+from virt_local.up import components, network, preflight, probe
 from virt_local.up.errors import NetworkError, UpError
 from virt_local.up.instance import DEFAULT_NAME, Instance
 from virt_local.up.preflight import PreflightError
@@ -91,6 +91,7 @@ class Up:
         if orphans:
             self._progress.step(f"taking over from a supervisor that was killed ({len(orphans)} processes)")
             stop_processes(orphans, _TAKE_OVER_S)
+        probe.clear_killed(self._instance)
 
     def _supervise(self) -> None:
         supervisor = Supervisor("virt-local", grace_s=40.0)

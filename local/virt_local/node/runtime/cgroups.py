@@ -26,6 +26,11 @@ class Hierarchy:
     controllers: frozenset[str]
 
 
+def of_instance(name: str) -> str:
+    """The group in which everything of an instance runs."""
+    return f"/virtpod-{name}"
+
+
 @functools.cache
 def hierarchies() -> tuple[Hierarchy, ...]:
     return tuple(parse_hierarchies(Path("/proc/self/mountinfo").read_text()))
@@ -82,6 +87,15 @@ def remove(path: str) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"processes {sorted(left)[:5]} in the cgroup {path} do not die")
         time.sleep(_POLL_S)
+    _remove_everywhere(path, deadline)
+
+
+def remove_emptied(path: str) -> None:
+    """Removes a cgroup, with all below it, whose processes have ended or are about to. Kills nobody."""
+    _remove_everywhere(path, time.monotonic() + _EMPTY_DEADLINE_S)
+
+
+def _remove_everywhere(path: str, deadline: float) -> None:
     for hierarchy in hierarchies():
         _remove_tree(_directory(hierarchy, path), deadline)
 
