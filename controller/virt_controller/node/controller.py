@@ -11,6 +11,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
+from virt_controller.node.listening import HEARTBEAT_LIMIT_S, RECHECK_S, Listening
 from virt_controller.vmi import pods as facts
 from virt_core.apis import names
 from virt_core.apis.facts import is_final
@@ -32,8 +33,6 @@ from virt_core.runtime.times import parse_rfc3339
 
 log = get_logger(__name__)
 
-HEARTBEAT_LIMIT_S = 300.0
-RECHECK_S = 60.0
 NODE_INDEX = "node"
 _OWNER_INDEX = "owner"
 
@@ -81,6 +80,7 @@ class NodeController:
     ) -> None:
         self._client, self._nodes, self._recorder, self._clock = client, nodes, recorder, clock
         self._vmis, self._pods = vmis, pods
+        self._listening = Listening()
         nodes.add_handler(
             lambda node: queue.add(node.metadata.name),
             lambda old, new: self._labels_changed(queue, old, new),
@@ -102,9 +102,8 @@ class NodeController:
 
     def reconcile(self, name: str) -> Result | None:
         node = self._nodes.get(name)
-        age_s = heartbeat_age_s(node, self._clock.now()) if node is not None else float("inf")
-        if age_s < HEARTBEAT_LIMIT_S:
-            return Result(min(HEARTBEAT_LIMIT_S - age_s + 1.0, RECHECK_S))
+        if patience_s := self._patience_s(name, node):
+            return Result(min(patience_s + 1.0, RECHECK_S))
         if node is not None and is_offered(node):
             self._withdraw(node)
         here = self._vmis.by_index(NODE_INDEX, name)
@@ -112,6 +111,14 @@ class NodeController:
             if is_lost(vmi, self._pods.by_index(_OWNER_INDEX, vmi.metadata.uid)):
                 self._give_up(vmi, name)
         return Result(RECHECK_S) if here else None
+
+    def _patience_s(self, name: str, node: Node | None) -> float:
+        """None with a node that was removed: nothing will be heard of it."""
+        if node is None:
+            self._listening.forget(name)
+            return 0.0
+        now = self._clock.now()
+        return self._listening.patience_s(name, heartbeat_age_s(node, now), now)
 
     def _withdraw(self, node: Node) -> None:
         path = pointer("metadata", "labels", names.LABEL_SCHEDULABLE)
