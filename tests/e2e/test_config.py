@@ -77,6 +77,14 @@ def test_there_is_one_from_the_start_and_it_is_deployed(engine: Engine) -> None:
     assert "Deployed" in engine.kubectl("get", "-n", "virtpod", "kv")
 
 
+def test_what_has_no_effect_is_said(engine: Engine) -> None:
+    """To the person who writes it, who could take the answer for a promise."""
+    patch = json.dumps({"spec": {"workloadUpdateStrategy": {"workloadUpdateMethods": ["Evict"]}}})
+    done = engine.run("kubectl", "patch", *KUBEVIRT, "--type=merge", "--dry-run=server", "-p", patch)
+    assert done.returncode == 0, done.stderr
+    assert "Warning: spec.workloadUpdateStrategy has no effect: " in done.stderr
+
+
 def test_the_default_network_changes_at_once(space: Space, configure: Configure) -> None:
     def binding() -> Any:
         return admitted(space, bare_vmi("net"))["spec"]["domain"]["devices"]["interfaces"][0]

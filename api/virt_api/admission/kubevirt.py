@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from virt_api.admission.causes import Denied, Refused, invalid
@@ -11,11 +12,17 @@ from virt_api.admission.review import Accepted
 from virt_core.apis import gates
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.kubevirt import KubeVirt, KubeVirtSpec
+from virt_core.apis.support.cluster import LAUNCHER_UPDATE
+from virt_core.apis.support.table import TODAY
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.clusterconfig import find_flaws
 
 _BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
+#: The other fields of a spec are for an operator.
+_IN_FORCE = frozenset({"configuration", "uninstallStrategy"})
+_NO_OPERATOR = "there is no operator that would read it; the values of the chart say how Virtpod is installed"
+_REASONS = {"workloadUpdateStrategy": TODAY.refusal(LAUNCHER_UPDATE)}
 
 
 class KubeVirtValidator:
@@ -25,7 +32,7 @@ class KubeVirtValidator:
         self._cluster = cluster
 
     def __call__(self, request: AdmissionRequest) -> Accepted:
-        """Raises Refused or Denied; warns of feature gates that have no effect or soon will not."""
+        """Raises Refused or Denied; warns of what has no effect, and of feature gates that soon will have none."""
         if request.operation == "DELETE":
             self._delete(document_of(request.old_object))
             return Accepted()
@@ -39,7 +46,8 @@ class KubeVirtValidator:
         if request.operation == "CREATE" and (others := self._cluster.list(KubeVirt)):
             where = f"{others[0].metadata.namespace}/{others[0].metadata.name}"
             raise Denied(f"there is already a KubeVirt object, {where}; a cluster can have only one")
-        return Accepted(warnings=gates.warnings(developer.feature_gates if developer is not None else ()))
+        listed = developer.feature_gates if developer is not None else ()
+        return Accepted(warnings=[*ineffective(document["spec"]), *gates.warnings(listed)])
 
     def _delete(self, old: dict[str, Any]) -> None:
         spec = old.get("spec")
@@ -49,3 +57,16 @@ class KubeVirtValidator:
             if self._cluster.list(cls):
                 name = name_of(old)
                 raise Denied(f"KubeVirt {name} cannot be deleted while there are {cls.__name__}s")
+
+
+def ineffective(spec: dict[str, Any]) -> Iterator[str]:
+    """A sentence for each field that says something to nobody. Tools of KubeVirt set them, so they are not refused."""
+    for name, value in spec.items():
+        if name not in _IN_FORCE and _says_something(value):
+            yield f"spec.{name} has no effect: {_REASONS.get(name, _NO_OPERATOR)}"
+
+
+def _says_something(value: object) -> bool:
+    if isinstance(value, dict):
+        return any(_says_something(each) for each in value.values())
+    return value not in (None, "", [])

@@ -136,7 +136,9 @@ def update(
 ) -> Verdict:
     """One webhook of an update."""
     response = review((using or HOOKS)[path], obj, old=old, user=user)
-    return Verdict(200, admitted=patched(obj, response)) if response["allowed"] else refused(response)
+    if not response["allowed"]:
+        return refused(response)
+    return Verdict(200, admitted=patched(obj, response), warnings=response.get("warnings", []))
 
 
 def refused(response: dict[str, Any]) -> Verdict:

@@ -203,6 +203,40 @@ def test_a_cluster_has_one_kubevirt_object() -> None:
     assert create(thing("KubeVirt", {}), using=using).code == 400
 
 
+def test_words_to_an_operator_are_answered() -> None:
+    """There is none: they are kept, as the tools that write them expect, and whoever writes them hears of it."""
+    spec = {
+        "imageTag": "v1",
+        "infra": {"replicas": 2},
+        "certificateRotateStrategy": {"selfSigned": {"ca": {"duration": "24h"}}},
+        "workloadUpdateStrategy": {"workloadUpdateMethods": ["LiveMigrate"], "batchEvictionSize": 10},
+        "uninstallStrategy": "RemoveWorkloads",
+        "configuration": {"imagePullPolicy": "Always"},
+    }
+    verdict = create(thing("KubeVirt", spec))
+    assert verdict.code == 201
+    assert [line.split()[0] for line in verdict.warnings] == [
+        "spec.imageTag",
+        "spec.infra",
+        "spec.certificateRotateStrategy",
+        "spec.workloadUpdateStrategy",
+    ]
+    assert all(" has no effect: " in line for line in verdict.warnings)
+    assert "new launcher is not built yet" in verdict.warnings[-1]
+    assert update(thing("KubeVirt", spec), thing("KubeVirt", {}), "/kubevirt-validate-update").warnings
+
+
+def test_empty_words_to_an_operator_need_no_answer() -> None:
+    """As in the object that people copy."""
+    spec = {
+        "certificateRotateStrategy": {},
+        "customizeComponents": {"patches": []},
+        "workloadUpdateStrategy": {"workloadUpdateMethods": []},
+        "configuration": {},
+    }
+    assert create(thing("KubeVirt", spec)).warnings == []
+
+
 @pytest.mark.parametrize(("strategy", "code"), [("BlockUninstallIfWorkloadsExist", 400), ("RemoveWorkloads", 200)])
 def test_machines_can_keep_the_installation(strategy: str, code: int) -> None:
     from unit.api.reviews import review

@@ -12,6 +12,7 @@ HOTPLUG_VOLUMES = "the attaching and detaching of volumes of a running machine"
 HOTPLUG_CPU = "a change of CPU sockets of a running machine"
 HOTPLUG_MEMORY = "a change of the memory of a running machine"
 OTHER_NETWORKS = "a network beside the Pod network"
+LAUNCHER_UPDATE = "the update of running machines to a new launcher"
 
 _storage = partial(row, "storage")
 _net = partial(row, "networking")
@@ -117,14 +118,15 @@ KINDS: tuple[Feature, ...] = (
           gates="CommonInstancetypesDeploymentGate"),
     _kind(NOT_YET, "a template of VMs", gates="Template"),
     _kind(WORKS, "presets", "deprecated", kinds="VirtualMachineInstancePreset"),
-    _kind(WORKS, "the KubeVirt object", "as live configuration, without an operator", kinds="KubeVirt"),
+    _kind(WORKS, "the KubeVirt object", "as live configuration, without an operator: fields for one, and"
+          " workloadUpdateStrategy, have no effect, and a warning says so", kinds="KubeVirt"),
 )  # fmt: skip
 
 OPERATION: tuple[Feature, ...] = (
     _run(WORKS, "the rights of virt-handler, bound to its own node", gates="NodeRestriction"),
     _run(GATED, "the graph of objects", gates="ObjectGraph", subresources="objectgraph"),
     _run(WORKS, "the cluster profiler", "of virt-api", gates="ClusterProfiler"),
-    _run(NOT_YET, "the update of running machines to a new launcher", "a machine has it from its next start on"),
+    _run(NOT_YET, LAUNCHER_UPDATE, "a machine has it from its next start on"),
     _run(NOT_YET, "a seccomp profile of our own", "Pods have the runtime's default profile",
          gates="KubevirtSeccompProfile"),
     _run(NOT_YET, "the taking of our roles out of view, edit and admin", gates="OptOutRoleAggregation"),
