@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from virt_core.apis import names
 from virt_core.runtime.files import read_beneath
 
 # `pod<uid>` as cgroupfs writes it, `...-pod<uid with underscores>.slice` as systemd does.
@@ -87,6 +88,8 @@ class PodNetns:
 
     pid: int
     fd: int
+    #: The launcher's user, as the node numbers it: whatever the Pod calls that one.
+    launcher: int
 
     def close(self) -> None:
         os.close(self.fd)
@@ -97,12 +100,13 @@ def open_netns(pod_uid: str, proc: str = "/proc") -> PodNetns:
     own = Path(proc, "self/ns/net").stat().st_ino
     for pid in pod_pids(pod_uid, proc):
         try:
+            launcher = node_id(pid, names.LAUNCHER_UID, proc=proc)
             fd = os.open(f"{proc}/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+        except OSError:
+            continue  # It has ended, or made itself a user namespace in which nobody is the launcher.
         # Asked again after the open: the number may have gone to another process in between.
         if pod_of(pid, proc) == pod_uid and os.fstat(fd).st_ino != own:
-            return PodNetns(pid, fd)
+            return PodNetns(pid, fd, launcher)
         os.close(fd)
     raise NoNamespaceError(f"no process of Pod {pod_uid} has a network namespace of its own")
 

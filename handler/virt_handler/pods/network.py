@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from virt_core.apis import handoffs, names
+from virt_core.apis import handoffs
 from virt_core.apis.base import decode, encode
 from virt_core.apis.netplan import NetPlan, NetReport
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -100,10 +100,6 @@ class NetworkWiring:
         except isolation.NoNamespaceError as error:
             raise NetworkError(str(error)) from error
         try:
-            # A TAP belongs to a user of the node, whatever the Pod calls that one.
-            owner = isolation.node_id(netns.pid, names.LAUNCHER_UID)
-            if isolation.pod_of(netns.pid) != pod_uid:
-                raise NetworkError(f"the process of Pod {pod_uid} ended while its network was looked at")
             wish = plan(
                 vmi,
                 pod_uid,
@@ -111,7 +107,7 @@ class NetworkWiring:
                 netns_path=f"/proc/self/fd/{netns.fd}",
                 state_dir=self._state_dir,
                 resolver=resolvers.of_vmi(vmi, pod_uid),
-                launcher_uid=owner,
+                launcher_uid=netns.launcher,
             )
             return run(self._command, wish, netns.fd)
         finally:

@@ -13,6 +13,7 @@ from framework.fake_kube import FakeKube, fake_kube
 from framework.vmis import NODE, POD_UID, UID, handed_over
 from framework.waiting import eventually, running
 
+from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.kube.controller import Controller
 from virt_handler.loop.controller import HandlerController
@@ -114,10 +115,11 @@ class Node:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
-    own = isolation.PodNetns
-    monkeypatch.setattr(
-        isolation, "open_netns", lambda _pod: own(os.getpid(), os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC))
-    )
+    def ours(_pod: str) -> isolation.PodNetns:
+        fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        return isolation.PodNetns(os.getpid(), fd, names.LAUNCHER_UID)
+
+    monkeypatch.setattr(isolation, "open_netns", ours)
     monkeypatch.setattr(isolation, "pod_pids", lambda *_: [])
     with ExitStack() as stack:
         yield Node(tmp_path, stack.enter_context(fake_kube()))

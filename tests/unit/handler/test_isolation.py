@@ -81,9 +81,10 @@ def test_the_pods_network_is_opened(tmp_path: Path) -> None:
     fake_proc(tmp_path, 7, POD_UID)
     (tmp_path / "self" / "ns").mkdir(parents=True)
     (tmp_path / "self" / "ns" / "net").write_text("")
+    (tmp_path / "7" / "uid_map").write_text("         0 1879048192      65536\n")
     netns = isolation.open_netns(POD_UID, str(tmp_path))
     netns.close()
-    assert netns.pid == 7
+    assert (netns.pid, netns.launcher) == (7, 1879048192 + 107)
 
 
 def test_a_process_that_has_ended_has_no_pod(tmp_path: Path) -> None:
