@@ -23,7 +23,7 @@ from virt_launcher.convert.converter import convert
 from virt_launcher.convert.disks import letters, prefix_of
 from virt_launcher.disks.qcow2 import Backing
 from virt_launcher.disks.sources import DiskSource
-from virt_launcher.domain.devices import Address
+from virt_launcher.domain.devices import Address, Controller
 from virt_launcher.domain.disks import BackingStore, Disk, IOThreadRef
 from virt_launcher.domain.domain import Domain
 
@@ -117,6 +117,8 @@ def _keep(device: Any, live: Any) -> None:
             setattr(device, name, getattr(live, name))
     if isinstance(device, Disk):
         device.iothread, device.iothreads = live.iothread, live.iothreads
+    elif isinstance(device, Controller) and device.iothread and live.iothread:
+        device.iothread, device.queues = live.iothread, live.queues
 
 
 def _placed_by_the_user(spec: DevicesSpec) -> set[str]:
@@ -142,6 +144,7 @@ def _give_threads(domain: Domain, disks: list[Disk], live: Domain, dedicated: se
     there = devices_of(live, DISK)
     users = Counter(disk.iothread for disk in there.values() if disk.iothread)
     own = {disk.iothread for alias, disk in there.items() if alias in dedicated}
+    own |= {controller.iothread for controller in live.devices.controllers}
     common = [number for number in range(1, count + 1) if number not in own]
     for disk in disks:
         if disk.iothread is None and not disk.iothreads:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from virt_launcher.convert import consoles, cpu, devices, disks, features, firmware, identity, interfaces, memory
 from virt_launcher.convert.context import Context
 from virt_launcher.convert.controllers import configure_controllers
-from virt_launcher.convert.iothreads import configure_iothreads
+from virt_launcher.convert.iothreads import configure_iothreads, configure_scsi_thread
 from virt_launcher.convert.pci import configure_pci
 from virt_launcher.convert.quick_start import configure_quick_start
 from virt_launcher.convert.unsupported import refuse_unsupported
@@ -49,6 +49,7 @@ CONFIGURATORS: tuple[Configurator, ...] = (
     devices.configure_panic,
     devices.configure_vsock,
     configure_controllers,
+    configure_scsi_thread,
     configure_pci,
 )
 

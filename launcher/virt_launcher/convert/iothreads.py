@@ -1,4 +1,4 @@
-"""Threads of their own for the IO of virtio disks: a common pool, and one for each disk that asks for it."""
+"""Threads of their own for the IO of disks: a common pool, one for each virtio disk that asks, one for all of SCSI."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ def configure_iothreads(context: Context, domain: Domain) -> None:
     policy = context.vmi.spec.domain.io_threads_policy
     if policy and policy not in _POLICIES:
         raise InvalidVMIError("spec.domain.ioThreadsPolicy", f"{policy!r} is not one of {', '.join(_POLICIES)}")
-    own = {d.name for d in context.vmi.spec.domain.devices.disks if d.dedicated_io_thread}
     virtio = [disk for disk in domain.devices.disks if disk.bus == "virtio"]
-    dedicated = [disk for disk in virtio if (disk.alias or "").removeprefix("ua-") in own]
+    dedicated = [disk for disk in virtio if _asks(context, disk)]
     shared = [disk for disk in virtio if disk not in dedicated]
     if not policy and not dedicated:
         return
@@ -29,6 +28,21 @@ def configure_iothreads(context: Context, domain: Domain) -> None:
     for number, disk in enumerate(dedicated, start=pool + 1):
         disk.iothread = number
     domain.iothreads = pool + len(dedicated)
+
+
+def configure_scsi_thread(context: Context, domain: Domain) -> None:
+    """After the controllers: SCSI disks share theirs, so one that asks for a thread gets it for all."""
+    if not any(disk.bus == "scsi" and _asks(context, disk) for disk in domain.devices.disks):
+        return
+    domain.iothreads = (domain.iothreads or 0) + 1
+    for controller in domain.devices.controllers:
+        if controller.type == "scsi":
+            controller.iothread, controller.queues = domain.iothreads, topology_of(context).vcpus
+
+
+def _asks(context: Context, disk: Disk) -> bool:
+    own = {d.name for d in context.vmi.spec.domain.devices.disks if d.dedicated_io_thread}
+    return (disk.alias or "").removeprefix("ua-") in own
 
 
 def _pool_size(context: Context, policy: str | None, shared: int, dedicated: int) -> int:

@@ -29,6 +29,8 @@ class Controller:
     type: str | None = at("@type")
     index: int | None = at("@index")
     model: str | None = at("@model")
+    iothread: int | None = at("driver/@iothread")
+    queues: int | None = at("driver/@queues")
     hole64: Amount | None = at("pcihole64")
     address: Address | None = at("address")
 

@@ -223,6 +223,14 @@ CASES: dict[str, Case] = {
         domain={"ioThreadsPolicy": "shared", "devices": {"disks": [disk("a", dedicatedIOThread=True)]}},
         spec={"volumes": empty("a")},
     ),
+    "io-scsi": Case(
+        domain={
+            "ioThreadsPolicy": "shared",
+            "cpu": {"cores": 2},
+            "devices": {"disks": [disk("a"), disk("b", "scsi", dedicatedIOThread=True), disk("c", "scsi")]},
+        },
+        spec={"volumes": empty("a", "b", "c")},
+    ),
     "io-auto": Case(
         domain={"ioThreadsPolicy": "auto", "devices": {"disks": [disk("a"), disk("b"), disk("c")]}},
         spec={"volumes": empty("a", "b", "c")},

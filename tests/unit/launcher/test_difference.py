@@ -196,6 +196,16 @@ def test_the_rest_of_the_machine_stays(domain: dict[str, Any], field: str) -> No
     assert not any(isinstance(change, DeviceChange) for change in changes)
 
 
+def test_the_thread_of_the_scsi_disks_is_nobody_elses() -> None:
+    scsi = disk("s", "scsi", dedicatedIOThread=True)
+    before = machine([disk("a"), scsi], ioThreadsPolicy="shared")
+    [change] = between(before, machine([disk("a"), disk("b"), scsi], ioThreadsPolicy="shared"))
+    assert isinstance(change, DeviceChange)
+    assert (change.what, change.device.iothread) == ('disk "b"', 1)
+    late = between(machine([disk("s", "scsi")]), machine([scsi]))
+    assert told(late) == ["restart spec.domain.ioThreadsPolicy", "restart spec.domain.devices"]
+
+
 def test_links_first_then_what_goes_then_what_comes() -> None:
     live = started(machine([disk("root")], [nic("a")]))
     plugged = changed(live, difference(wanted(machine([disk("root"), disk("old")], [nic("a")]), live), live))
