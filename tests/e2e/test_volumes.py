@@ -140,12 +140,13 @@ def test_a_missing_claim_is_told_and_waited_for(claim: Space) -> None:
 
 @pytest.fixture
 def block_device(engine: Engine) -> Iterator[str]:
-    """A block device of this machine: a file of 32 MiB on a loop device."""
+    """A block device of this machine: a file of 32 MiB on a loop device, in sectors of 4 KiB."""
     if not isinstance(engine, VirtLocal) or not Path("/dev/loop-control").exists():
         pytest.skip("needs a node on this machine, and loop devices")
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         os.truncate(file.name, 32 * MIB)
-        show = subprocess.run(["losetup", "-f", "--show", file.name], capture_output=True, text=True, check=True)
+        losetup = ["losetup", "-f", "--show", "--sector-size", "4096", file.name]
+        show = subprocess.run(losetup, capture_output=True, text=True, check=True)
         device = show.stdout.strip()
         try:
             yield device
@@ -162,8 +163,13 @@ def test_a_block_device_is_the_disk_itself(space: Space, block_device: str) -> N
     claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "raw"}}
     space.apply({**claim, "spec": {**spec, "resources": {"requests": size}, "volumeName": name}})
     try:
-        space.boot(with_claim(kernel_boot("direct"), {"persistentVolumeClaim": {"claimName": "raw"}}))
+        manifest = with_claim(kernel_boot("direct"), {"persistentVolumeClaim": {"claimName": "raw"}})
+        manifest["spec"]["domain"]["devices"]["disks"][0]["blockSize"] = {"matchVolume": {}}
+        space.boot(manifest)
         write(space, "direct", "straight-to-the-device")
+        with space.console("direct") as console:
+            console.prompt()
+            assert "4096" in console.shell("cat /sys/block/vda/queue/logical_block_size")
         space.kubectl("delete", "vmi", "direct", "--timeout=60s", timeout=90)
         with open(block_device, "rb") as device:
             assert device.read(64).startswith(b"straight-to-the-device")

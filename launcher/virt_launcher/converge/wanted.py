@@ -22,7 +22,7 @@ from virt_launcher.convert.context import Attachment, Context
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.disks import letters, prefix_of
 from virt_launcher.disks.qcow2 import Backing
-from virt_launcher.disks.sources import DiskSource
+from virt_launcher.disks.sources import BlockSizes, DiskSource
 from virt_launcher.domain.devices import Address, Controller
 from virt_launcher.domain.disks import BackingStore, Disk, IOThreadRef
 from virt_launcher.domain.domain import Domain
@@ -85,7 +85,14 @@ def _source(disk: Disk, path: str) -> DiskSource:
         block=disk.type == "block",
         read_only=disk.readonly,
         preallocated=disk.discard is None,
+        blocks=_blocks(disk),
     )
+
+
+def _blocks(disk: Disk) -> BlockSizes | None:
+    if disk.logical_block_size is None or disk.physical_block_size is None:
+        return None
+    return BlockSizes(disk.logical_block_size, disk.physical_block_size, disk.discard_granularity or 0)
 
 
 def _backing(below: BackingStore | None) -> Backing | None:

@@ -17,6 +17,10 @@ from virt_launcher.errors import InvalidVMIError
 _PREFIXES = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
 _DEFAULT_BUS = "sata"
 _SATA_PORTS = 6
+#: QEMU has no other there.
+_SATA_SECTOR = 512
+#: libvirt that can tell QEMU what a discard covers.
+GRANULARITY_SINCE = 9_007_000
 
 
 def configure_disks(context: Context, domain: Domain) -> None:
@@ -43,10 +47,7 @@ def _disk(context: Context, spec: DiskSpec, path: str) -> Disk:
     disk.serial = spec.serial or None
     disk.boot_order = spec.boot_order
     disk.shareable = bool(spec.shareable)
-    if spec.block_size is not None and spec.block_size.custom is not None:
-        disk.logical_block_size = spec.block_size.custom.logical
-        disk.physical_block_size = spec.block_size.custom.physical
-        disk.discard_granularity = spec.block_size.custom.discard_granularity
+    _set_block_sizes(context, disk, spec)
     if context.vmi.spec.domain.devices.block_multi_queue and disk.bus == "virtio":
         disk.queues = topology_of(context).vcpus
     return disk
@@ -94,6 +95,21 @@ def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str
     disk.cache = spec.cache or ("none" if source.direct_io or spec.shareable else "writethrough")
     quick = disk.cache == "none" and (source.block or source.preallocated)
     disk.io = spec.io or ("native" if quick else None)
+
+
+def _set_block_sizes(context: Context, disk: Disk, spec: DiskSpec) -> None:
+    if spec.block_size is not None and spec.block_size.custom is not None:
+        disk.logical_block_size = spec.block_size.custom.logical
+        disk.physical_block_size = spec.block_size.custom.physical
+        disk.discard_granularity = spec.block_size.custom.discard_granularity
+        return
+    source = context.sources.get(spec.name)
+    if source is None or source.blocks is None or disk.device != "disk":
+        return  # A drive has the sectors of its medium, and behind a lun the guest meets the device itself.
+    disk.logical_block_size = _SATA_SECTOR if disk.bus == "sata" else source.blocks.logical
+    disk.physical_block_size = source.blocks.physical
+    if context.libvirt_version >= GRANULARITY_SINCE:
+        disk.discard_granularity = source.blocks.discard or None
 
 
 def _point(disk: Disk, source: DiskSource) -> None:

@@ -61,10 +61,6 @@ NOT_BUILT: tuple[tuple[str, str], ...] = (
         "encrypted guest memory is not built yet",
     ),
     (
-        "domain.devices.disks[].blockSize.matchVolume",
-        "a block size taken from the volume is not built yet; use blockSize.custom",
-    ),
-    (
         "domain.devices.disks[].lun.reservation",
         "SCSI persistent reservation is not built yet",
     ),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from virt_core.apis.base import to_plain
 from virt_core.apis.support.paths import Paths
 from virt_launcher.convert.context import ARCHITECTURES, Context
+from virt_launcher.convert.disks import GRANULARITY_SINCE
 from virt_launcher.convert.not_built import NOT_BUILT
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
@@ -15,7 +16,7 @@ from virt_launcher.errors import InvalidVMIError
 #: What only a newer libvirt can do: since when, its path below the spec, what to do without it.
 _NEEDS_LIBVIRT = (
     (9_001_000, "domain.devices.panicDevices[].model=pvpanic", "use isa"),
-    (9_007_000, "domain.devices.disks[].blockSize.custom.discardGranularity", "leave it out"),
+    (GRANULARITY_SINCE, "domain.devices.disks[].blockSize.custom.discardGranularity", "leave it out"),
     (11_000_000, "domain.features.hyperv.tlbflush.direct", "use tlbflush alone"),
     (11_000_000, "domain.features.hyperv.tlbflush.extended", "use tlbflush alone"),
 )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from virt_core.apis.credentials import Way, deliveries
+from virt_core.apis.devices import Disk
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume
 from virt_launcher.disks import cloud_init, file_volumes, iso
@@ -53,6 +54,8 @@ class DiskPreparer:
         for index, volume in enumerate(vmi.spec.volumes):
             if volume.name in wanted:
                 self._volume(vmi, index, volume, prepared)
+        for index, disk in enumerate(vmi.spec.domain.devices.disks):
+            self._match(index, disk, prepared)
         return prepared
 
     def _volume(self, vmi: VirtualMachineInstance, index: int, volume: Volume, prepared: Prepared) -> None:
@@ -97,6 +100,15 @@ class DiskPreparer:
             prepared.jobs.append(iso.begin(plan, target, self._children))
         # The image is not there yet; its directory tells whether O_DIRECT works.
         prepared.sources[name] = DiskSource(str(target), "raw", None, directory_supports_direct_io(target.parent))
+
+    def _match(self, index: int, disk: Disk, prepared: Prepared) -> None:
+        match = disk.block_size.match_volume if disk.block_size is not None else None
+        if match is None or match.enabled is False or disk.name not in prepared.sources:
+            return
+        from virt_launcher.disks.block_sizes import matched  # Few machines need it.
+
+        field = f"spec.domain.devices.disks[{index}].blockSize.matchVolume"
+        prepared.sources[disk.name] = matched(prepared.sources[disk.name], field)
 
     def _kernel(self, vmi: VirtualMachineInstance) -> KernelFiles:
         firmware = vmi.spec.domain.firmware

@@ -12,6 +12,15 @@ from virt_launcher.disks.qcow2 import Backing
 
 
 @dataclass(frozen=True, slots=True)
+class BlockSizes:
+    """Of sectors, of what is written at once, and of what can be given back; the last may be 0: nothing."""
+
+    logical: int
+    physical: int
+    discard: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DiskSource:
     """A file or block device that QEMU will open."""
 
@@ -27,6 +36,8 @@ class DiskSource:
     preallocated: bool = False
     #: The file that was checked, where somebody else could exchange it.
     identity: Identity | None = None
+    #: What it is made of, where the disk is to be like it.
+    blocks: BlockSizes | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.convert.context import Attachment, Context, Smbios
 from virt_launcher.disks.prepare import KernelFiles
 from virt_launcher.disks.qcow2 import Backing
-from virt_launcher.disks.sources import DiskSource
+from virt_launcher.disks.sources import BlockSizes, DiskSource
 
 UID = "7043063b-e1c9-464f-9ce7-9189037edf72"
 FIRMWARE_UUID = "6e311d7c-7bc3-4420-8f30-ea6a144a4f7b"
@@ -113,6 +113,12 @@ HYPERV = {
 
 BLOCKS = {"logical": 4096, "physical": 4096, "discardGranularity": 65536}
 
+#: Disks that know what they are made of.
+SIZED = {
+    **{name: DiskSource(f"/{name}.qcow2", "qcow2", blocks=BlockSizes(4096, 4096, 4096)) for name in "abc"},
+    "block": DiskSource("/dev/block", "raw", block=True, blocks=BlockSizes(512, 4096)),
+}
+
 CASES: dict[str, Case] = {
     "minimal": Case(),
     "base": Case(
@@ -204,6 +210,26 @@ CASES: dict[str, Case] = {
         domain={"devices": {"disks": [disk("a")]}},
         spec={"volumes": empty("a")},
         context={"sources": {"a": DiskSource("/tmp/a.qcow2", "qcow2", None, False)}},
+    ),
+    "block-sizes": Case(
+        domain={
+            "devices": {
+                "disks": [
+                    disk("a", blockSize={"matchVolume": {}}),
+                    disk("b", "sata", blockSize={"matchVolume": {"enabled": True}}),
+                    {"name": "c", "cdrom": {"bus": "sata"}, "blockSize": {"matchVolume": {}}},
+                    disk("block", "scsi", blockSize={"matchVolume": {}}),
+                ]
+            }
+        },
+        spec={"volumes": empty("a", "b", "c")},
+        context={"sources": SIZED},
+    ),
+    "block-sizes-newer": Case(
+        domain={"devices": {"disks": [disk("a", blockSize={"matchVolume": {}})]}},
+        spec={"volumes": empty("a")},
+        context={"sources": SIZED, "libvirt_version": 11_003_000},
+        valid_here=False,
     ),
     "cloud-init": Case(
         domain={"devices": {"disks": [disk("root"), disk("ci")]}},

@@ -55,7 +55,6 @@ REFUSED: dict[str, tuple[Case, str]] = {
     "cdrom-bus": (one_disk(cdrom={"bus": "floppy"}), f"{V}.disks[0].cdrom.bus"),
     "lun": (one_disk(lun={"bus": "scsi"}), f"{V}.disks[0].lun"),
     "shareable": (one_disk(shareable=True), f"{V}.disks[0].shareable"),
-    "match-volume": (one_disk(blockSize={"matchVolume": {}}), f"{V}.disks[0].blockSize.matchVolume"),
     "granularity": (
         one_disk(blockSize={"custom": {"logical": 512, "physical": 512, "discardGranularity": 512}}),
         f"{V}.disks[0].blockSize.custom.discardGranularity",

@@ -14,6 +14,7 @@ from virt_launcher.converge.changes import Act, Change, DeviceChange, NeedsResta
 from virt_launcher.converge.difference import difference
 from virt_launcher.convert import firmware
 from virt_launcher.convert.converter import convert
+from virt_launcher.disks.sources import BlockSizes, DiskSource
 from virt_launcher.domain.devices import Address
 from virt_launcher.domain.domain import Domain, from_xml
 
@@ -194,6 +195,20 @@ def test_the_rest_of_the_machine_stays(domain: dict[str, Any], field: str) -> No
     changes = between(Case(), Case(domain=domain))
     assert field in [change.field for change in changes if isinstance(change, NeedsRestart)], changes
     assert not any(isinstance(change, DeviceChange) for change in changes)
+
+
+def test_a_disk_keeps_the_block_size_that_it_was_started_with() -> None:
+    """Whatever its volume has become; a new one gets its own."""
+    disks = [disk("a", blockSize={"matchVolume": {}}), disk("b", blockSize={"matchVolume": {}})]
+
+    def sized(count: int, size: int) -> Case:
+        sources = {name: DiskSource(f"/{name}", "raw", blocks=BlockSizes(size, size)) for name in "ab"}
+        case = machine(disks[:count])
+        return replace(case, context={"sources": sources})
+
+    [change] = between(sized(1, 512), sized(2, 4096))
+    assert isinstance(change, DeviceChange)
+    assert (change.what, change.act, change.device.logical_block_size) == ('disk "b"', Act.ATTACH, 4096)
 
 
 def test_the_thread_of_the_scsi_disks_is_nobody_elses() -> None:

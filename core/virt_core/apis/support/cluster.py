@@ -36,7 +36,7 @@ STORAGE: tuple[Feature, ...] = (
              " domain.devices.disks[].serial domain.devices.disks[].cache domain.devices.disks[].io"
              " domain.devices.disks[].shareable domain.devices.disks[].errorPolicy"
              " domain.devices.disks[].blockSize.custom"),
-    _storage(NOT_YET, "a block size taken from the volume", "use blockSize.custom",
+    _storage(WORKS, "a block size taken from the volume", "of its device or its file system",
              fields="domain.devices.disks[].blockSize.matchVolume"),
     _storage(WORKS, "a discard granularity", "needs libvirt 9.7 on the node",
              fields="domain.devices.disks[].blockSize.custom.discardGranularity"),
