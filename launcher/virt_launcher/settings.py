@@ -73,6 +73,14 @@ class Paths:
     def cloud_init(self) -> Path:
         return self.ephemeral / "cloud-init-data"
 
+    @property
+    def acpi_tables(self) -> Path:
+        return self.ephemeral / "acpi-tables"
+
+    @property
+    def ignition(self) -> Path:
+        return self.ephemeral / "ignition-data"
+
     def machine_dir(self, uid: str) -> Path:
         """The VM's sockets (serial console, VNC, guest agent) and its console log."""
         return self.private / uid

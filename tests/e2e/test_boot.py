@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import socket
 import subprocess
 import threading
 
 import pytest
+
+from tests.framework.acpi import acpi_table
 
 from .conftest import Space
 from .engine import eventually
@@ -83,6 +87,22 @@ def test_boots_with_uefi_and_a_tpm(space: Space) -> None:
         console.prompt(within_s=120)
         assert "runtime" in console.shell("ls /sys/firmware/efi")
         assert "TPM2" in console.shell("ls /sys/firmware/acpi/tables")
+
+
+def test_an_acpi_table_comes_out_of_a_secret(space: Space) -> None:
+    """The Pod has the Secret, the launcher checks it, and UEFI shows the guest the very bytes."""
+    table = acpi_table("SLIC", bytes(range(256)))
+    data = {"slic.bin": base64.b64encode(table).decode()}
+    space.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "licence"}, "data": data})
+    manifest = kernel_boot("licensed")
+    firmware = manifest["spec"]["domain"]["firmware"]
+    firmware |= {"acpi": {"slicNameRef": "keys"}, "bootloader": {"efi": {"secureBoot": False}}}
+    manifest["spec"]["volumes"].append({"name": "keys", "secret": {"secretName": "licence"}})
+    manifest["spec"]["domain"]["memory"]["guest"] = "256Mi"
+    space.boot(manifest)
+    with space.console("licensed") as console:
+        console.prompt(within_s=120)
+        assert hashlib.sha256(table).hexdigest() in console.shell("sha256sum /sys/firmware/acpi/tables/SLIC")
 
 
 def test_boots_a_kernel_out_of_an_image(space: Space) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from .conftest import Space
 from .engine import Engine, eventually
-from .manifests import vmi
+from .manifests import kernel_boot, vmi
 from .test_instancetype import size, vm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
@@ -102,6 +102,19 @@ def test_a_feature_gate_opens_and_closes(space: Space, configure: Configure) -> 
     eventually(lambda: admitted(space, manifest), within_s=10, what="the gate is open")
     configure({"developerConfiguration": {"featureGates": []}})
     eventually(lambda: admitted(space, manifest) is None, within_s=10, what="the gate is closed")
+
+
+def test_ignition_reaches_the_guest_where_its_gate_is_open(space: Space, configure: Configure) -> None:
+    manifest = kernel_boot("ignited")
+    manifest["metadata"]["annotations"] = {"kubevirt.io/ignitiondata": '{"ignition": {"version": "3.4.0"}}'}
+    assert admitted(space, manifest) is None
+    configure({"developerConfiguration": {"featureGates": ["ExperimentalIgnitionSupport"]}})
+    eventually(lambda: admitted(space, manifest), within_s=10, what="the gate is open")
+    space.boot(manifest)
+    with space.console("ignited") as console:
+        console.prompt()
+        shown = console.shell("cat /sys/firmware/qemu_fw_cfg/by_name/opt/com.coreos/config/raw")
+    assert '{"ignition": {"version": "3.4.0"}}' in shown
 
 
 def test_models_eviction_and_hotplug_limits(space: Space, configure: Configure) -> None:

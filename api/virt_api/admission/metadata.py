@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause, invalid, not_supported
 from virt_core.apis import names
+from virt_core.apis.ignition import fault_of
 from virt_core.apis.interfaces import MOST_PCI_PORTS, interface_slots
 from virt_core.apis.meta import ObjectMeta
 from virt_core.kube.configvalues import ClusterConfig
@@ -35,6 +36,9 @@ def broken_metadata(
     for annotation, gate in GATED_ANNOTATIONS:
         if annotation in annotations and not config.has(gate):
             yield invalid(f"{path}.annotations", f"{annotation} needs the feature gate {gate}")
+    data = annotations.get(names.ANNOTATION_IGNITION)
+    if data is not None and config.has("ExperimentalIgnitionSupport") and (fault := fault_of(data)):
+        yield invalid(f"{path}.annotations", f"{names.ANNOTATION_IGNITION} {fault}")
     slots = annotations.get(names.ANNOTATION_PCI_INTERFACE_SLOTS, "0")
     if interface_slots(slots) is None:
         what = f"{names.ANNOTATION_PCI_INTERFACE_SLOTS} is {slots!r}"

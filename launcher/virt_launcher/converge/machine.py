@@ -67,6 +67,10 @@ def _boot(wanted: Domain, live: Domain) -> bool:
     return all((getattr(wanted.os, name) or None) == (getattr(live.os, name) or None) for name in names)
 
 
+def _handed_over(wanted: Domain, live: Domain) -> bool:
+    return wanted.os.acpi_tables == live.os.acpi_tables and wanted.arguments == live.arguments
+
+
 def _features(wanted: Domain, live: Domain) -> bool:
     if wanted.features is None or live.features is None:
         return True
@@ -109,6 +113,7 @@ _ROWS: tuple[tuple[str, Callable[[Domain, Domain], bool], str], ...] = (
     ("spec.domain.cpu", _topology, "the processor's topology"),
     ("spec.domain.machine.type", _machine_type, "the type of the machine"),
     ("spec.domain.firmware", _boot, "what the machine boots from"),
+    ("spec.domain.firmware", _handed_over, "what the firmware hands to the guest"),
     ("spec.domain.firmware", _serial, "the machine's serial number and UUID"),
     ("spec.domain.features", _features, "the machine's features"),
     ("spec.domain.clock", _clock, "the machine's clock"),

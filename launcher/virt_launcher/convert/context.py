@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from virt_core.apis.domain import CPU
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_launcher.disks.sources import DiskSource, KernelFiles
+from virt_launcher.disks.sources import DiskSource, FirmwareFiles, KernelFiles
 
 ARCHITECTURES = {"amd64": "x86_64", "": "x86_64"}
 
@@ -43,6 +43,7 @@ class Context:
     libvirt_version: int
     sources: Mapping[str, DiskSource] = field(default_factory=dict)
     kernel: KernelFiles = field(default_factory=KernelFiles)
+    firmware: FirmwareFiles = field(default_factory=FirmwareFiles)
     attachments: Mapping[str, Attachment] = field(default_factory=dict)
     smbios: Smbios = field(default_factory=Smbios)
     memballoon_stats_period_s: int = 10

@@ -29,6 +29,8 @@ CONFIGURATORS: tuple[Configurator, ...] = (
     firmware.configure_os,
     firmware.configure_bootloader,
     firmware.configure_kernel,
+    firmware.configure_tables,
+    firmware.configure_ignition,
     firmware.configure_reboot,
     features.configure_features,
     features.configure_clock,

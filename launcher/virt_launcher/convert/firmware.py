@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from virt_launcher.convert.context import ARCHITECTURES, Context
 from virt_launcher.domain.domain import Domain
+from virt_launcher.domain.machine import AcpiTable, QemuArgument
 from virt_launcher.errors import InvalidVMIError
 
 _BOOT_MENU_MS = 10_000
+#: libvirt that knows of tables besides SLIC.
+_MSDM_SINCE = 11_002_000
+#: Where Ignition looks.
+_IGNITION = "opt/com.coreos/config"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,31 @@ def configure_kernel(context: Context, domain: Domain) -> None:
     domain.os.kernel = context.kernel.kernel or None
     domain.os.initrd = context.kernel.initrd or None
     domain.os.cmdline = boot.kernel_args or None
+
+
+def configure_tables(context: Context, domain: Domain) -> None:
+    """More ACPI tables, each a whole one with its header."""
+    files = context.firmware
+    if files.slic:
+        domain.os.acpi_tables.append(AcpiTable(type="slic", path=files.slic))
+    if files.msdm and context.libvirt_version >= _MSDM_SINCE:
+        domain.os.acpi_tables.append(AcpiTable(type="msdm", path=files.msdm))
+    elif files.msdm:
+        _pass_on(domain, "-acpitable", f"file={_escaped(files.msdm)}")
+
+
+def configure_ignition(context: Context, domain: Domain) -> None:
+    if context.firmware.ignition:
+        _pass_on(domain, "-fw_cfg", f"name={_IGNITION},file={_escaped(context.firmware.ignition)}")
+
+
+def _pass_on(domain: Domain, *words: str) -> None:
+    domain.arguments.extend(QemuArgument(value=word) for word in words)
+
+
+def _escaped(path: str) -> str:
+    """In QEMU's options a comma ends a value, and two are one."""
+    return path.replace(",", ",,")
 
 
 def configure_reboot(context: Context, domain: Domain) -> None:

@@ -29,10 +29,6 @@ NOT_BUILT: tuple[tuple[str, str], ...] = (
         "the keeping of firmware variables over a stop is not built yet; UEFI itself works",
     ),
     (
-        "domain.firmware.acpi",
-        "an ACPI table of your own is not built yet",
-    ),
-    (
         "domain.devices.tpm.persistent",
         "a TPM whose state outlives a stop is not built yet; a TPM without persistent works",
     ),

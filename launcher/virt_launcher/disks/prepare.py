@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from virt_core.apis import names
 from virt_core.apis.credentials import Way, deliveries
 from virt_core.apis.devices import Disk
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -17,20 +17,25 @@ from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_over
 from virt_launcher.disks.credentials import keys_in
 from virt_launcher.disks.empty_disk import make_empty_disk
 from virt_launcher.disks.held import Identity
-from virt_launcher.disks.sources import DiskSource, KernelFiles, directory_supports_direct_io
+from virt_launcher.disks.sources import (
+    DiskSource,
+    FirmwareFiles,
+    KernelFiles,
+    check_volume_name,
+    directory_supports_direct_io,
+)
 from virt_launcher.errors import InvalidVMIError
 from virt_launcher.process.children import Children
 from virt_launcher.settings import Paths
 
-_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
-
 
 @dataclass(slots=True)
 class Prepared:
-    """Sources by volume name, the kernel, and the images that are still being built."""
+    """Sources by volume name, the kernel, what the firmware hands over, and the images that are still being built."""
 
     sources: dict[str, DiskSource] = field(default_factory=dict)
     kernel: KernelFiles = field(default_factory=KernelFiles)
+    firmware: FirmwareFiles = field(default_factory=FirmwareFiles)
     jobs: list[iso.IsoJob] = field(default_factory=list)
 
     def identities(self) -> list[Identity]:
@@ -49,7 +54,7 @@ class DiskPreparer:
 
     def prepare(self, vmi: VirtualMachineInstance, made: Container[str] = ()) -> Prepared:
         """`made` are volumes that a running machine has already; nothing of theirs is touched."""
-        prepared = Prepared(kernel=self._kernel(vmi))
+        prepared = Prepared(kernel=self._kernel(vmi), firmware=self._firmware(vmi))
         wanted = {disk.name for disk in vmi.spec.domain.devices.disks if disk.name not in made}
         for index, volume in enumerate(vmi.spec.volumes):
             if volume.name in wanted:
@@ -60,8 +65,7 @@ class DiskPreparer:
 
     def _volume(self, vmi: VirtualMachineInstance, index: int, volume: Volume, prepared: Prepared) -> None:
         where = f"spec.volumes[{index}]"
-        if not _NAME.fullmatch(volume.name):
-            raise InvalidVMIError(f"{where}.name", f"{volume.name!r} is not a valid volume name")
+        check_volume_name(volume.name, f"{where}.name")
         if volume.container_disk is not None:
             disk = volume.container_disk
             image = ImageFile(self._paths.images / f"disk_{index}", f"{where}.containerDisk", disk.image)
@@ -109,6 +113,14 @@ class DiskPreparer:
 
         field = f"spec.domain.devices.disks[{index}].blockSize.matchVolume"
         prepared.sources[disk.name] = matched(prepared.sources[disk.name], field)
+
+    def _firmware(self, vmi: VirtualMachineInstance) -> FirmwareFiles:
+        firmware = vmi.spec.domain.firmware
+        if (firmware is None or firmware.acpi is None) and names.ANNOTATION_IGNITION not in vmi.metadata.annotations:
+            return FirmwareFiles()
+        from virt_launcher.disks.firmware_files import make_firmware_files  # Few machines need it.
+
+        return make_firmware_files(vmi, self._paths)
 
     def _kernel(self, vmi: VirtualMachineInstance) -> KernelFiles:
         firmware = vmi.spec.domain.firmware

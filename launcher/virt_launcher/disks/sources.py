@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from virt_launcher.disks.held import Identity
 from virt_launcher.disks.qcow2 import Backing
+from virt_launcher.errors import InvalidVMIError
+
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,21 @@ class DiskSource:
 class KernelFiles:
     kernel: str = ""
     initrd: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FirmwareFiles:
+    """ACPI tables and the data of Ignition, by their paths."""
+
+    slic: str = ""
+    msdm: str = ""
+    ignition: str = ""
+
+
+def check_volume_name(name: str, field: str) -> None:
+    """Names become parts of paths. Raises InvalidVMIError."""
+    if not _NAME.fullmatch(name):
+        raise InvalidVMIError(field, f"{name!r} is not a valid volume name")
 
 
 def supports_direct_io(*paths: str | Path) -> bool:

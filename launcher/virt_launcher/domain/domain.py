@@ -32,6 +32,7 @@ from virt_launcher.domain.machine import (
     Features,
     MemoryBacking,
     Os,
+    QemuArgument,
     QemuCapability,
     SysInfo,
     VCpu,
@@ -77,6 +78,7 @@ class Domain:
     clock: Clock | None = at("clock")
     on_reboot: str | None = at("on_reboot")
     devices: Devices = field(default_factory=Devices, metadata=at("devices").metadata)
+    arguments: list[QemuArgument] = many("qemu:commandline/qemu:arg")
     without_capabilities: list[QemuCapability] = many("qemu:capabilities/qemu:del")
 
 

@@ -58,6 +58,12 @@ class SysInfo:
 
 
 @dataclass(kw_only=True, slots=True)
+class AcpiTable:
+    type: str | None = at("@type")
+    path: str | None = at("")
+
+
+@dataclass(kw_only=True, slots=True)
 class Os:
     arch: str | None = at("type/@arch")
     machine: str | None = at("type/@machine")
@@ -71,6 +77,7 @@ class Os:
     kernel: str | None = at("kernel")
     initrd: str | None = at("initrd")
     cmdline: str | None = at("cmdline")
+    acpi_tables: list[AcpiTable] = many("acpi/table")
     bootmenu: bool | None = at("bootmenu/@enable")
     bootmenu_timeout: int | None = at("bootmenu/@timeout")
     smbios: str | None = at("smbios/@mode")
@@ -146,6 +153,13 @@ class Clock:
     basis: str | None = at("@basis")
     timezone: str | None = at("@timezone")
     timers: list[Timer] = many("timer")
+
+
+@dataclass(kw_only=True, slots=True)
+class QemuArgument:
+    """A word of QEMU's command line that libvirt passes on."""
+
+    value: str | None = at("@value")
 
 
 @dataclass(kw_only=True, slots=True)

@@ -214,6 +214,7 @@ class DomainManager:
             libvirt_version=self._hypervisor.version(),
             sources=prepared.sources,
             kernel=prepared.kernel,
+            firmware=prepared.firmware,
             attachments=options.attachments,
             smbios=options.smbios,
             memballoon_stats_period_s=options.memballoon_stats_period_s,

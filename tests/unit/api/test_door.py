@@ -30,12 +30,12 @@ def pinned(**spec: Any) -> dict[str, Any]:
 def test_every_field_is_named_at_once_with_what_else_is_wrong() -> None:
     bad = vmi(resourceClaims=[CLAIM], hostname="No_Name")
     bad["spec"]["domain"]["cpu"] = {"numa": {"guestMappingPassthrough": {}}}
-    bad["metadata"]["annotations"] = {"kubevirt.io/ignitiondata": "{}"}
+    bad["metadata"]["annotations"] = {"hooks.kubevirt.io/hookSidecars": "[]"}
     causes = create(bad, using=TODAY_HOOKS).causes
     assert set(causes) == {
         ("spec.resourceClaims", "FieldValueNotSupported"),
         ("spec.domain.cpu.numa", "FieldValueNotSupported"),
-        ("metadata.annotations[kubevirt.io/ignitiondata]", "FieldValueNotSupported"),
+        ("metadata.annotations[hooks.kubevirt.io/hookSidecars]", "FieldValueNotSupported"),
         ("spec.hostname", "FieldValueInvalid"),
     }
 

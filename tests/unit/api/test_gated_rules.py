@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from framework.supported import ALL_GATES
-from unit.api.reviews import CONFIG, CREATE, create, hooks, refused, review, vmi
+from unit.api.reviews import CONFIG, CREATE, TODAY_HOOKS, create, hooks, refused, review, vm, vmi
 
 INV, DUP = "FieldValueInvalid", "FieldValueDuplicate"
 GATES = frozenset({"PortRangesSpec", "NetworkDevicesWithDRA", "HostDevices", "ContainerPathVolumes", "Root"})
@@ -146,3 +146,29 @@ def test_tdx_guests_find_the_quote_service() -> None:
     verdict = create(obj, using=hooks(config=config))
     assert verdict.code == 201, verdict.message
     assert verdict.admitted["metadata"]["annotations"]["kubevirt.io/qgs-socket-path"] == "/run/qgs"
+
+
+IGNITION = "kubevirt.io/ignitiondata"
+
+
+@pytest.mark.parametrize(
+    ("data", "causes"),
+    [('{"ignition": {"version": "3.4.0"}}', []), ("variant: fcos", ["annotations"]), ("{}", ["annotations"])],
+)
+def test_the_data_of_ignition_is_checked_where_its_gate_is_open(data: str, causes: list[str]) -> None:
+    opened = hooks(config=replace(CONFIG, feature_gates=ALL_GATES | {"ExperimentalIgnitionSupport"}))
+    one, many = vmi(), vm()
+    one["metadata"]["annotations"] = {IGNITION: data}
+    many["spec"]["template"]["metadata"] = {"annotations": {IGNITION: data}}
+    assert create(one, using=opened).causes == [(f"metadata.{field}", "FieldValueInvalid") for field in causes]
+    assert create(many, using=opened).causes == [
+        (f"spec.template.metadata.{field}", "FieldValueInvalid") for field in causes
+    ]
+
+
+def test_ignition_needs_its_gate() -> None:
+    obj = vmi()
+    obj["metadata"]["annotations"] = {IGNITION: '{"ignition": {"version": "3.4.0"}}'}
+    closed = create(obj, using=TODAY_HOOKS)
+    assert closed.causes == [("metadata.annotations", "FieldValueInvalid")]
+    assert "needs the feature gate ExperimentalIgnitionSupport" in closed.message

@@ -8,9 +8,8 @@ from typing import Any
 from virt_core.apis.base import from_plain
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.convert.context import Attachment, Context, Smbios
-from virt_launcher.disks.prepare import KernelFiles
 from virt_launcher.disks.qcow2 import Backing
-from virt_launcher.disks.sources import BlockSizes, DiskSource
+from virt_launcher.disks.sources import BlockSizes, DiskSource, FirmwareFiles, KernelFiles
 
 UID = "7043063b-e1c9-464f-9ce7-9189037edf72"
 FIRMWARE_UUID = "6e311d7c-7bc3-4420-8f30-ea6a144a4f7b"
@@ -113,6 +112,7 @@ HYPERV = {
 
 BLOCKS = {"logical": 4096, "physical": 4096, "discardGranularity": 65536}
 
+TABLES = "/var/run/kubevirt-ephemeral-disks/acpi-tables"
 #: Disks that know what they are made of.
 SIZED = {
     **{name: DiskSource(f"/{name}.qcow2", "qcow2", blocks=BlockSizes(4096, 4096, 4096)) for name in "abc"},
@@ -183,6 +183,26 @@ CASES: dict[str, Case] = {
         context={
             "kernel": KernelFiles("/var/run/kubevirt-kernel-boot/vmlinuz", "/var/run/kubevirt-kernel-boot/initrd")
         },
+    ),
+    "acpi-tables": Case(
+        domain={"firmware": {"uuid": FIRMWARE_UUID, "acpi": {"slicNameRef": "keys"}}},
+        context={"firmware": FirmwareFiles(slic=f"{TABLES}/slic.bin")},
+    ),
+    "acpi-table-msdm": Case(
+        domain={"firmware": {"uuid": FIRMWARE_UUID, "acpi": {"msdmNameRef": "keys"}}},
+        context={"firmware": FirmwareFiles(msdm=f"{TABLES}/msdm.bin")},
+    ),
+    "acpi-tables-newer": Case(
+        domain={"firmware": {"uuid": FIRMWARE_UUID, "acpi": {"slicNameRef": "keys", "msdmNameRef": "keys"}}},
+        context={
+            "firmware": FirmwareFiles(slic=f"{TABLES}/slic.bin", msdm=f"{TABLES}/msdm.bin"),
+            "libvirt_version": 11_003_000,
+        },
+        valid_here=False,
+    ),
+    "ignition": Case(
+        annotations={"kubevirt.io/ignitiondata": '{"ignition": {"version": "3.4.0"}}'},
+        context={"firmware": FirmwareFiles(ignition="/var/run/kubevirt-ephemeral-disks/ignition-data/data.ign")},
     ),
     "paused": Case(spec={"startStrategy": "Paused"}),
     "reboot-terminates": Case(domain={"rebootPolicy": "Terminate"}),

@@ -197,6 +197,13 @@ def test_the_rest_of_the_machine_stays(domain: dict[str, Any], field: str) -> No
     assert not any(isinstance(change, DeviceChange) for change in changes)
 
 
+def test_what_the_firmware_hands_over_stays() -> None:
+    for name in ("acpi-tables", "acpi-table-msdm", "ignition"):
+        for before, after in ((Case(), CASES[name]), (CASES[name], Case())):
+            changes = between(before, after)
+            assert [c.field for c in changes if isinstance(c, NeedsRestart)] == ["spec.domain.firmware"], changes
+
+
 def test_a_disk_keeps_the_block_size_that_it_was_started_with() -> None:
     """Whatever its volume has become; a new one gets its own."""
     disks = [disk("a", blockSize={"matchVolume": {}}), disk("b", blockSize={"matchVolume": {}})]

@@ -54,9 +54,8 @@ FIRMWARE: tuple[Feature, ...] = (
     _firmware(WORKS, "SMBIOS: UUID, serial number, chassis",
               fields="domain.firmware.uuid domain.firmware.serial domain.chassis"),
     _firmware(WORKS, "the machine type", "q35", fields="domain.machine"),
-    _firmware(NOT_YET, "an ACPI table of your own", fields="domain.firmware.acpi"),
-    _firmware(NOT_YET, "Ignition", "use cloudInitNoCloud or cloudInitConfigDrive",
-              annotations=names.ANNOTATION_IGNITION, gates="ExperimentalIgnitionSupport"),
+    _firmware(WORKS, "an ACPI table of your own", "SLIC and MSDM, out of Secrets", fields="domain.firmware.acpi"),
+    _firmware(GATED, "Ignition", annotations=names.ANNOTATION_IGNITION, gates="ExperimentalIgnitionSupport"),
 )  # fmt: skip
 
 DEVICES: tuple[Feature, ...] = (
