@@ -29,6 +29,7 @@ class Paths:
     images: Path = Path(names.PATH_IMAGE_VOLUMES)
     kernel_boot: Path = Path(names.PATH_KERNEL_BOOT)
     devices: Path = Path("/dev")
+    huge_pages: Path = Path(names.PATH_HUGE_PAGES)
     service_account: Path = Path(names.PATH_SERVICE_ACCOUNT)
     termination_log: Path = Path("/dev/termination-log")
 

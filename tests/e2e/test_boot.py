@@ -8,6 +8,7 @@ import json
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -125,6 +126,36 @@ def test_named_processor_is_looked_for_among_the_nodes_and_shown_to_the_guest(sp
         console.prompt()
         shown = console.shell("grep -m1 'model name' /proc/cpuinfo")
     assert offered[0].partition("/")[2].lower()[:5] in shown.lower()
+
+
+def test_memory_in_huge_pages(space: Space) -> None:
+    """The machine's pages are what a node counts at its start, so this needs them before (vm.nr_hugepages)."""
+    pages = "hugepages-2Mi"
+    offered = [node["status"]["allocatable"].get(pages, "0") for node in space.engine.get("nodes")["items"]]
+    if "0" in offered:
+        pytest.skip("a node has no huge pages")
+    manifest = kernel_boot("large")
+    manifest["spec"]["domain"]["memory"]["hugepages"] = {"pageSize": "2Mi"}
+    space.boot(manifest)
+    (pod,) = space.engine.get("-n", space.namespace, "pods")["items"]
+    assert pod["spec"]["containers"][0]["resources"]["limits"][pages] == "128Mi"
+    assert huge_memory_of(f"guest={space.namespace}_large") == 128 << 10
+    with space.console("large") as console:
+        console.prompt()
+
+
+def huge_memory_of(word: str) -> int:
+    """KiB in huge pages of the process of this machine with that word in its command line."""
+    (process,) = [path.parent for path in Path("/proc").glob("[0-9]*/cmdline") if word in cmdline(path)]
+    lines = (process / "smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if "_Hugetlb:" in line)
+
+
+def cmdline(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""  # It has just ended.
 
 
 def test_network_both_ways_through_masquerade(space: Space) -> None:

@@ -104,6 +104,16 @@ def test_sizes_as_people_write_them(space: Space) -> None:
     Machine(space, "huge").printable("ErrorUnschedulable")
 
 
+def test_dedicated_cpus_wait_for_a_node_that_gives_them(space: Space) -> None:
+    """No node here has a kubelet that pins, so nothing may start, and the label is named."""
+    manifest = vm("pinned", "Always")
+    manifest["spec"]["template"]["spec"]["domain"]["cpu"] = {"cores": 1, "dedicatedCpuPlacement": True}
+    space.apply(manifest)
+    Machine(space, "pinned").printable("ErrorUnschedulable")
+    (told,) = [c for c in space.vmi("pinned")["status"]["conditions"] if c["type"] == "PodScheduled"]
+    assert "Dedicated CPUs need a node with the label kubevirt.io/cpumanager=true" in told["message"]
+
+
 def test_a_new_label_of_the_template_waits_for_the_next_start(space: Space) -> None:
     machine = make(space, "labels", "Always")
     machine.printable("Running")

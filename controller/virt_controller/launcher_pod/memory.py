@@ -25,6 +25,7 @@ from decimal import Decimal
 
 from virt_core.apis.domain import CPU
 from virt_core.apis.guestprobes import by_agent
+from virt_core.apis.owncpus import is_dedicated
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
 
@@ -77,8 +78,22 @@ def overhead(vmi: VirtualMachineInstance, *, emulated: bool, ratio: str = "") ->
 
 def request(vmi: VirtualMachineInstance, extra: int, overcommit_percent: int = 100) -> int:
     """Bytes to request for the Pod. A request of the user's may be lower than the guest's memory: overcommit. Without
-    one the cluster's percentage tells how much more than booked the guest may see."""
+    one the cluster's percentage tells how much more than booked the guest may see. Neither is for a machine whose Pod
+    can never get more than it asked for."""
     resources = vmi.spec.domain.resources
     asked = resources.requests.get("memory")
+    if is_dedicated(vmi) or page_size(vmi):
+        return beside_pages(vmi, max(parse_bytes(asked or 0), guest_memory(vmi))) + extra
     base = parse_bytes(asked) if asked is not None else guest_memory(vmi) * 100 // overcommit_percent
     return base if resources.overcommit_guest_overhead else base + extra
+
+
+def page_size(vmi: VirtualMachineInstance) -> int:
+    """Bytes of the huge pages in which the guest's memory lies; 0 for ordinary memory."""
+    memory = vmi.spec.domain.memory
+    return parse_bytes(memory.hugepages.page_size) if memory is not None and memory.hugepages is not None else 0
+
+
+def beside_pages(vmi: VirtualMachineInstance, amount: int) -> int:
+    """What is left of an amount of memory that counts the guest's, when that lies in huge pages."""
+    return max(amount - guest_memory(vmi), 0) if page_size(vmi) else amount

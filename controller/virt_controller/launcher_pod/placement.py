@@ -2,6 +2,7 @@
 
 Only what some node offers is asked for, as with devices: then the scheduler finds that node. What no node offers is
 left to the launcher, which fails the VMI and names the field; a Pod that nobody can take would wait for ever instead.
+CPUs of its own are the exception: they are asked for in any case.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from virt_controller.launcher_pod.contributions import Parts
 from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_core.apis import names
 from virt_core.apis.meta import LabelSelector
+from virt_core.apis.owncpus import is_dedicated
 from virt_core.apis.scheduling import (
     Affinity,
     NodeAffinity,
@@ -38,7 +40,12 @@ def placement(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     machine = {names.LABEL_NODE_ARCH: vmi.spec.architecture} if vmi.spec.architecture else {}
     wishes = (machine | dict(_processor(vmi)), machine)
     offered = next((wish for wish in wishes if _nodes_with(wish | chosen, config)), {})
-    return Parts(node_selector=offered | chosen | {names.LABEL_SCHEDULABLE: "true"})
+    return Parts(node_selector=offered | chosen | _never_without(vmi) | {names.LABEL_SCHEDULABLE: "true"})
+
+
+def _never_without(vmi: VirtualMachineInstance) -> dict[str, str]:
+    """Asked for even if no node offers it: elsewhere the guest would start, and share its CPUs."""
+    return {names.LABEL_CPU_MANAGER_NEW: "true"} if is_dedicated(vmi) else {}
 
 
 def affinity(vmi: VirtualMachineInstance, config: TemplateConfig) -> Affinity | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from virt_controller.launcher_pod import placement, probes, scratch, sections, volumes
+from virt_controller.launcher_pod import guaranteed, placement, probes, scratch, sections, volumes
 from virt_controller.launcher_pod.contributions import Parts, combine
 from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig
 from virt_core.apis import names
@@ -38,6 +38,8 @@ SECTIONS: tuple[Section, ...] = (
     volumes.kernel_boot,
     volumes.credentials,
     sections.cpu_and_memory,
+    guaranteed.huge_pages,
+    guaranteed.own_cpus,
     sections.devices,
     sections.ports,
     probes.probes,

@@ -157,7 +157,7 @@ def cpu_and_memory(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts
     if "cpu" in resources.limits:
         limits["cpu"] = str(resources.limits["cpu"])
     if "memory" in resources.limits:
-        limits["memory"] = format_bytes(parse_bytes(resources.limits["memory"]) + extra)
+        limits["memory"] = format_bytes(memory.beside_pages(vmi, parse_bytes(resources.limits["memory"])) + extra)
     return Parts(requests=requests, limits=limits, annotations={names.ANNOTATION_MEMORY_OVERHEAD: str(extra)})
 
 

@@ -72,7 +72,17 @@ def unschedulable(pod: Pod) -> Trouble | None:
     scheduled = condition(pod, names.CONDITION_POD_SCHEDULED)
     if scheduled is None or scheduled.status != names.FALSE:
         return None
-    return Trouble(scheduled.reason or names.REASON_UNSCHEDULABLE, scheduled.message)
+    return Trouble(scheduled.reason or names.REASON_UNSCHEDULABLE, scheduled.message + _needed_label(pod))
+
+
+def _needed_label(pod: Pod) -> str:
+    """A scheduler only says that labels did not match, and the field that this one follows from speaks of none."""
+    if names.LABEL_CPU_MANAGER_NEW not in pod.spec.node_selector:
+        return ""
+    return (
+        f" Dedicated CPUs need a node with the label {names.LABEL_CPU_MANAGER_NEW}=true:"
+        " its kubelet has the static CPU manager policy, and the feature gate CPUManager is on."
+    )
 
 
 def waiting_trouble(pod: Pod, vmi: VirtualMachineInstance) -> Trouble | None:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from virt_core.apis.domain import CPU
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.disks.sources import DiskSource, FirmwareFiles, KernelFiles
+
+if TYPE_CHECKING:
+    from virt_launcher.convert.cpuplan import HostCpu
 
 ARCHITECTURES = {"amd64": "x86_64", "": "x86_64"}
 
@@ -49,6 +53,8 @@ class Context:
     memballoon_stats_period_s: int = 10
     #: The Pod has the device that carries vsock.
     vhost_vsock: bool = False
+    #: The CPUs that the Pod has to itself; only looked at where the VMI asks for such.
+    host_cpus: tuple[HostCpu, ...] = ()
 
     @property
     def virtio_model(self) -> str:

@@ -12,6 +12,7 @@ from virt_launcher.convert.context import Context
 from virt_launcher.convert.controllers import configure_controllers
 from virt_launcher.convert.iothreads import configure_iothreads, configure_scsi_thread
 from virt_launcher.convert.pci import configure_pci
+from virt_launcher.convert.pinning import configure_pinning
 from virt_launcher.convert.quick_start import configure_quick_start
 from virt_launcher.convert.unsupported import refuse_unsupported
 from virt_launcher.domain.domain import Domain
@@ -37,6 +38,7 @@ CONFIGURATORS: tuple[Configurator, ...] = (
     configure_quick_start,
     disks.configure_disks,
     configure_iothreads,
+    configure_pinning,
     interfaces.configure_interfaces,
     consoles.configure_serial,
     consoles.configure_graphics,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from virt_core.apis import names
+from virt_core.apis.owncpus import isolates_emulator
 from virt_launcher.convert.context import Context
 from virt_launcher.convert.cpu import topology_of
 from virt_launcher.domain.disks import Disk, IOThreadRef
@@ -10,7 +12,7 @@ from virt_launcher.errors import InvalidVMIError
 
 #: libvirt that lets one disk use several threads.
 _MAPPING_SINCE = 10_000_000
-_POLICIES = ("shared", "auto", "supplementalPool")
+_POLICIES = ("shared", "auto", names.IO_THREADS_POOL)
 
 
 def configure_iothreads(context: Context, domain: Domain) -> None:
@@ -46,7 +48,7 @@ def _asks(context: Context, disk: Disk) -> bool:
 
 
 def _pool_size(context: Context, policy: str | None, shared: int, dedicated: int) -> int:
-    if policy == "supplementalPool":
+    if policy == names.IO_THREADS_POOL:
         threads = context.vmi.spec.domain.io_threads
         count = threads.supplemental_pool_thread_count if threads is not None else None
         if not count or count < 1:
@@ -54,14 +56,14 @@ def _pool_size(context: Context, policy: str | None, shared: int, dedicated: int
         return count
     if dedicated and not shared:
         return 0  # Each disk has a thread of its own.
-    if policy == "auto":
+    if policy == "auto" and not isolates_emulator(context.vmi):
         # Never more threads than twice the CPUs, and at least one for the disks without their own.
         return max(min(2 * topology_of(context).vcpus - dedicated, shared), 1)
     return 1
 
 
 def _assign_pool(context: Context, policy: str | None, shared: list[Disk], pool: int) -> None:
-    if policy == "supplementalPool" and context.libvirt_version >= _MAPPING_SINCE:
+    if policy == names.IO_THREADS_POOL and context.libvirt_version >= _MAPPING_SINCE:
         for disk in shared:
             disk.iothreads = [IOThreadRef(id=number) for number in range(1, pool + 1)]
         return

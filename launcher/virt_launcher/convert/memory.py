@@ -6,6 +6,7 @@ adds devices and page tables.
 
 from __future__ import annotations
 
+from virt_core.apis import names
 from virt_core.apis.quantity import Quantity, QuantityError, parse_quantity
 from virt_launcher.convert.context import Context
 from virt_launcher.domain.domain import Domain
@@ -28,7 +29,9 @@ def configure_memory_backing(context: Context, domain: Domain) -> None:
     if size % 1024 or guest_memory(context) % size:
         raise InvalidVMIError(path, f"the guest's memory is not a multiple of {memory.hugepages.page_size}")
     page = HugePage(size=size // 1024, unit="KiB")
-    domain.memory_backing = MemoryBacking(pages=[page], source="memfd")
+    # Without a file of memory it is a file in the mount of the Pod.
+    files = context.vmi.metadata.annotations.get(names.ANNOTATION_MEMFD) == "false"
+    domain.memory_backing = MemoryBacking(pages=[page], source=None if files else "memfd")
 
 
 def guest_memory(context: Context) -> int:

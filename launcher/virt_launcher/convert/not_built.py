@@ -5,14 +5,6 @@ from __future__ import annotations
 #: path below the spec, what is said of it
 NOT_BUILT: tuple[tuple[str, str], ...] = (
     (
-        "domain.cpu.dedicatedCpuPlacement",
-        "the pinning of vCPUs to CPUs of the node is not built yet; without it the guest shares the node's CPUs",
-    ),
-    (
-        "domain.cpu.isolateEmulatorThread",
-        "the pinning of vCPUs to CPUs of the node is not built yet; without it the guest shares the node's CPUs",
-    ),
-    (
         "domain.cpu.numa",
         "NUMA in the guest is not built yet",
     ),

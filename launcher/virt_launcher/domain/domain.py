@@ -29,6 +29,7 @@ from virt_launcher.domain.machine import (
     Amount,
     Clock,
     Cpu,
+    CpuTune,
     Features,
     MemoryBacking,
     Os,
@@ -71,6 +72,7 @@ class Domain:
     vcpu: VCpuCount | None = at("vcpu")
     vcpus: list[VCpu] = many("vcpus/vcpu")
     iothreads: int | None = at("iothreads")
+    cpu_tune: CpuTune | None = at("cputune")
     sysinfo: SysInfo | None = at("sysinfo")
     os: Os = field(default_factory=Os, metadata=at("os").metadata)
     features: Features | None = at("features")

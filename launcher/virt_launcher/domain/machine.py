@@ -43,6 +43,28 @@ class VCpu:
 
 
 @dataclass(kw_only=True, slots=True)
+class VCpuPin:
+    """On which CPU of the node a vCPU runs."""
+
+    vcpu: int | None = at("@vcpu")
+    cpuset: str | None = at("@cpuset")
+
+
+@dataclass(kw_only=True, slots=True)
+class IOThreadPin:
+    iothread: int | None = at("@iothread")
+    cpuset: str | None = at("@cpuset")
+
+
+@dataclass(kw_only=True, slots=True)
+class CpuTune:
+    vcpu_pins: list[VCpuPin] = many("vcpupin")
+    #: Where the threads of QEMU run that are neither vCPUs nor IO threads.
+    emulator_cpuset: str | None = at("emulatorpin/@cpuset")
+    io_thread_pins: list[IOThreadPin] = many("iothreadpin")
+
+
+@dataclass(kw_only=True, slots=True)
 class Entry:
     """One SMBIOS value."""
 
@@ -115,6 +137,7 @@ class Features:
     apic_eoi: bool | None = at("apic/@eoi", words=ON_OFF)
     hyperv: HyperV | None = at("hyperv")
     kvm_hidden: bool | None = at("kvm/hidden/@state", words=ON_OFF)
+    kvm_hint_dedicated: bool | None = at("kvm/hint-dedicated/@state", words=ON_OFF)
     pvspinlock: bool | None = at("pvspinlock/@state", words=ON_OFF)
     smm: bool | None = at("smm/@state", words=ON_OFF)
     vmport: bool | None = at("vmport/@state", words=ON_OFF)

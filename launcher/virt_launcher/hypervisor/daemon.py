@@ -124,11 +124,16 @@ class Daemon:
         paths = self._paths
         for directory in (paths.libvirt, paths.cache_home, paths.data_home, paths.config_home / "libvirt"):
             directory.mkdir(parents=True, exist_ok=True)
-        (paths.config_home / "libvirt/qemu.conf").write_text(_QEMU_CONF)
+        (paths.config_home / "libvirt/qemu.conf").write_text(_QEMU_CONF + self._huge_pages())
         config = paths.config_home / "libvirt" / f"{Path(self.binary).name}.conf"
         text = _DAEMON_CONF.format(sockets=paths.libvirt)
         config.write_text(text if self.modular else text + _LIBVIRTD_CONF)
         return config
+
+    def _huge_pages(self) -> str:
+        """As an ordinary user's libvirt does not look for the mount by itself."""
+        mount = self._paths.huge_pages
+        return f'hugetlbfs_mount = "{mount}"\n' if mount.is_mount() else ""
 
     def _environment(self) -> dict[str, str]:
         paths = self._paths

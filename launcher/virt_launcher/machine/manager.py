@@ -17,10 +17,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from virt_core.apis import handoffs
+from virt_core.apis.owncpus import is_dedicated
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
 from virt_launcher.convert.context import Attachment, Context, Smbios
 from virt_launcher.convert.converter import convert
+from virt_launcher.convert.pinning import plan_of
 from virt_launcher.disks.held import check_held
 from virt_launcher.disks.prepare import DiskPreparer, Prepared
 from virt_launcher.domain.domain import to_xml
@@ -38,6 +40,7 @@ from virt_launcher.settings import Settings
 
 if TYPE_CHECKING:
     from virt_launcher.converge.changes import NeedsRestart
+    from virt_launcher.convert.cpuplan import HostCpu
 
 log = get_logger(__name__)
 
@@ -182,7 +185,8 @@ class DomainManager:
     def _start(self, vmi: VirtualMachineInstance, options: SyncOptions) -> None:
         self._write_capabilities(options.capability_cache)
         prepared = self._preparer.prepare(vmi)
-        domain = convert(self._context(vmi, options, prepared, self._usable_kvm(options)))
+        context = self._context(vmi, options, prepared, self._usable_kvm(options))
+        domain = convert(context)
         self._settings.paths.machine_dir(self._settings.uid).mkdir(parents=True, exist_ok=True)
         self._hypervisor.define(to_xml(domain))
         self.stamp(handoffs.DOMAIN_DEFINED.name)
@@ -190,6 +194,7 @@ class DomainManager:
             prepared.finish()
             self._hypervisor.start(paused=vmi.spec.start_strategy == "Paused")
             self._check_disks(prepared)
+            self._pin(context)
         except LauncherError as error:
             self._forget_failed_start()
             raise self._explain(error) from error
@@ -202,6 +207,18 @@ class DomainManager:
             return
         try:
             check_held(self._monitor.read_pid(), identities)
+        except LauncherError:
+            self._hypervisor.destroy()
+            raise
+
+    def _pin(self, context: Context) -> None:
+        """Where libvirt cannot. A machine that is not on its own CPUs is ended."""
+        if context.kvm or not context.host_cpus:
+            return
+        from virt_launcher.machine.pinning import pin_vcpus
+
+        try:
+            pin_vcpus(self._monitor.read_pid(), plan_of(context).vcpus)
         except LauncherError:
             self._hypervisor.destroy()
             raise
@@ -219,6 +236,7 @@ class DomainManager:
             smbios=options.smbios,
             memballoon_stats_period_s=options.memballoon_stats_period_s,
             vhost_vsock=(self._settings.paths.devices / "vhost-vsock").exists(),
+            host_cpus=_own_cpus(vmi),
         )
 
     def _usable_kvm(self, options: SyncOptions) -> bool:
@@ -257,3 +275,11 @@ class DomainManager:
         words = self._monitor.last_words()
         known = not words or words in str(error)
         return LauncherError(f"QEMU did not start: {error}" if known else f"QEMU did not start: {error}: {words}")
+
+
+def _own_cpus(vmi: VirtualMachineInstance) -> tuple[HostCpu, ...]:
+    if not is_dedicated(vmi):
+        return ()
+    from virt_launcher.machine.pinning import host_cpus
+
+    return host_cpus()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from virt_core.apis import names
 from virt_core.apis.nodes import NodeSystemInfo
-from virt_core.apis.quantity import Quantity
+from virt_core.apis.quantity import Quantity, format_bytes
 from virt_local.node import kernel
 from virt_local.node.devices import offered
 
@@ -24,6 +26,8 @@ class Machine:
     memory: int
     disk: int
     devices: dict[str, str] = field(default_factory=dict)
+    #: Bytes of memory in huge pages, by their resource.
+    huge_pages: dict[str, int] = field(default_factory=dict)
 
     @property
     def architecture(self) -> str:
@@ -33,7 +37,9 @@ class Machine:
         return self._resources(self.memory)
 
     def allocatable(self) -> dict[str, Quantity]:
-        return self._resources(max(self.memory - RESERVED_MEMORY, self.memory // 2))
+        """Memory in huge pages is there for who asks for it by its name, and for nobody else."""
+        ordinary = self.memory - sum(self.huge_pages.values())
+        return self._resources(max(ordinary - RESERVED_MEMORY, ordinary // 2))
 
     def _resources(self, memory: int) -> dict[str, Quantity]:
         return {
@@ -41,6 +47,7 @@ class Machine:
             "memory": f"{memory >> 10}Ki",
             "ephemeral-storage": f"{self.disk >> 10}Ki",
             "pods": str(MAX_PODS),
+            **{name: format_bytes(size) for name, size in self.huge_pages.items()},
             **self.devices,
         }
 
@@ -49,7 +56,9 @@ def architecture() -> str:
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
-def read_machine(directory: Path, meminfo: Path = Path("/proc/meminfo")) -> Machine:
+def read_machine(
+    directory: Path, meminfo: Path = Path("/proc/meminfo"), pages: Path = Path("/sys/kernel/mm/hugepages")
+) -> Machine:
     """`directory` says on which file system Pods write."""
     status = os.statvfs(directory)
     return Machine(
@@ -57,7 +66,16 @@ def read_machine(directory: Path, meminfo: Path = Path("/proc/meminfo")) -> Mach
         memory=_memory(meminfo.read_text()),
         disk=status.f_blocks * status.f_frsize,
         devices=offered(),
+        huge_pages=dict(_huge_pages(pages)),
     )
+
+
+def _huge_pages(directory: Path) -> Iterator[tuple[str, int]]:
+    """Of each size that the kernel knows: one of which it holds none any more is told, too."""
+    prefix = names.RESOURCE_PREFIX_HUGE_PAGES  # The kernel's directories begin as the resources do.
+    for each in sorted(directory.glob(f"{prefix}*kB")):
+        size = int(each.name.removeprefix(prefix).removesuffix("kB")) << 10
+        yield prefix + format_bytes(size), size * int((each / "nr_hugepages").read_text())
 
 
 def _memory(meminfo: str) -> int:

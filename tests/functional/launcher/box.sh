@@ -26,6 +26,10 @@ ln -s /proc/self/fd "$box/dev/fd"
 install -m 666 /dev/null "$box/dev/termination-log"
 mount --rbind "$box/dev" /dev
 mount -t proc proc /proc
+if [ -n "$BOX_HUGE_PAGES" ]; then
+    mkdir /dev/hugepages
+    mount -t hugetlbfs -o mode=0777,pagesize=2M hugetlbfs /dev/hugepages
+fi
 if [ -n "$BOX_TAP" ]; then
     ip tuntap add dev "$BOX_TAP" mode tap user 107 group 107
     ip link set "$BOX_TAP" up

@@ -16,7 +16,7 @@ from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 REPO = Path(__file__).resolve().parents[3]
 GUEST = REPO / ".build/guest"
-PROGRAMS = ("unshare", "setpriv", "qemu-system-x86_64")
+PROGRAMS = ("unshare", "setpriv", "taskset", "qemu-system-x86_64")
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,16 @@ class Sandbox:
 
     # -- the launcher ----------------------------------------------------------------------------------------------
 
-    def start(self, *extra: str, arguments: list[str] | None = None, tap: str = "") -> None:
-        """With `tap` the box has a network namespace with such a device, as virt-netsetup would leave it."""
+    def start(
+        self,
+        *extra: str,
+        arguments: list[str] | None = None,
+        tap: str = "",
+        cpus: Collection[int] = (),
+        huge_pages: bool = False,
+    ) -> None:
+        """With `tap` the box has a network namespace with such a device, as virt-netsetup would leave it; with `cpus`
+        it runs on these only, as the kubelet would have it; `huge_pages` is the mount of the Pod."""
         r = self.root
         if arguments is None:
             arguments = [
@@ -134,9 +142,11 @@ class Sandbox:
         namespaces = ["--mount", "--pid", *(["--net"] if tap else [])]
         unshare = ["unshare", *namespaces, "--fork", "--kill-child", "sh", str(BOX), str(r)]
         env = {"PATH": os.environ["PATH"], "MALLOC_ARENA_MAX": "2", "PYTHONDONTWRITEBYTECODE": "1", "BOX_TAP": tap}
+        env["BOX_HUGE_PAGES"] = "1" if huge_pages else ""
+        confined = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
         self.log = r / "launcher.log"
         with open(self.log, "wb") as log:
-            self.process = subprocess.Popen([*unshare, *command], env=env, stdout=log, stderr=log)
+            self.process = subprocess.Popen([*confined, *unshare, *command], env=env, stdout=log, stderr=log)
 
     def wait_ready(self) -> None:
         """Until the command socket is there."""

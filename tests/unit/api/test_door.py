@@ -8,6 +8,7 @@ from typing import Any
 from unit.api.fakecluster import FakeCluster, meta
 from unit.api.reviews import TODAY_HOOKS, create, hooks, update, vm, vmi
 
+from virt_core.apis.domain import NUMA, Hugepages, NUMAGuestMappingPassthrough, Realtime
 from virt_core.apis.instancetype import (
     CPUInstancetype,
     MemoryInstancetype,
@@ -16,14 +17,14 @@ from virt_core.apis.instancetype import (
 )
 from virt_core.apis.support.table import TODAY
 
-PINNED = "spec.template.spec.domain.cpu.dedicatedCpuPlacement"
+TAG = "spec.template.spec.domain.devices.disks[0].tag"
 VALIDATE = "/virtualmachines-validate"
 CLAIM = {"name": "c", "resourceClaimName": "x"}
 
 
-def pinned(**spec: Any) -> dict[str, Any]:
+def tagged(**spec: Any) -> dict[str, Any]:
     found = vm(**spec)
-    found["spec"]["template"]["spec"]["domain"]["cpu"] = {"dedicatedCpuPlacement": True}
+    found["spec"]["template"]["spec"]["domain"]["devices"]["disks"][0]["tag"] = "front"
     return found
 
 
@@ -48,7 +49,7 @@ def test_what_is_switched_off_is_not_asked_for() -> None:
 
 
 def test_a_vm_that_was_stored_before_can_be_stopped_but_gets_nothing_new() -> None:
-    stored = pinned(runStrategy="Always")
+    stored = tagged(runStrategy="Always")
     stopped = copy.deepcopy(stored) | {"spec": {**stored["spec"], "runStrategy": "Halted"}}
     assert update(stopped, stored, VALIDATE, using=TODAY_HOOKS).code == 200
     more = copy.deepcopy(stopped)
@@ -56,24 +57,26 @@ def test_a_vm_that_was_stored_before_can_be_stopped_but_gets_nothing_new() -> No
     assert update(more, stored, VALIDATE, using=TODAY_HOOKS).causes == [
         ("spec.template.spec.resourceClaims", "FieldValueNotSupported")
     ]
-    assert update(stored, vm(), VALIDATE, using=TODAY_HOOKS).fields == [PINNED]
+    assert update(stored, vm(), VALIDATE, using=TODAY_HOOKS).fields == [TAG]
 
 
 def test_one_that_is_being_deleted_passes() -> None:
-    leaving = pinned()
+    leaving = tagged()
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     assert update(leaving, vm(), VALIDATE, using=TODAY_HOOKS).code == 200
 
 
 def test_what_an_instance_type_asks_for_is_refused_at_the_vm() -> None:
+    numa = NUMA(guest_mapping_passthrough=NUMAGuestMappingPassthrough())
     size = VirtualMachineInstancetypeSpec(
-        cpu=CPUInstancetype(guest=2, dedicated_cpu_placement=True), memory=MemoryInstancetype(guest="1Gi")
+        cpu=CPUInstancetype(guest=2, dedicated_cpu_placement=True, numa=numa, realtime=Realtime()),
+        memory=MemoryInstancetype(guest="1Gi", hugepages=Hugepages(page_size="2Mi")),
     )
-    cluster = FakeCluster(VirtualMachineClusterInstancetype(metadata=meta("pinned", ""), spec=size))
-    typed = vm(instancetype={"name": "pinned", "kind": "VirtualMachineClusterInstancetype"})
+    cluster = FakeCluster(VirtualMachineClusterInstancetype(metadata=meta("timely", ""), spec=size))
+    typed = vm(instancetype={"name": "timely", "kind": "VirtualMachineClusterInstancetype"})
     del typed["spec"]["template"]["spec"]["domain"]["memory"]
     verdict = create(typed, using=hooks(cluster, support=TODAY))
-    assert verdict.causes == [("spec.instancetype", "FieldValueNotSupported")]
-    assert "spec.domain.cpu.dedicatedCpuPlacement" in verdict.message
+    assert set(verdict.causes) == {("spec.instancetype", "FieldValueNotSupported")}
+    assert "spec.domain.cpu.realtime" in verdict.message
     assert update(typed, typed, VALIDATE, using=hooks(cluster, support=TODAY)).code == 200
     assert create(typed, using=hooks(cluster)).code == 201

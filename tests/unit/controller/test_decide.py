@@ -182,6 +182,16 @@ def test_unschedulable_is_told_and_taken_back() -> None:
     assert get_condition(after.vmi.status.conditions, "PodScheduled") is None
 
 
+def test_a_pod_that_waits_for_dedicated_cpus_names_the_label() -> None:
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/1 nodes fit."}
+    stuck = pod(
+        spec={"nodeName": "", "nodeSelector": {"kubevirt.io/cpumanager": "true"}},
+        status={"phase": "Pending", "conditions": [scheduled]},
+    )
+    _, _, message = condition(decide(scheduling(vmi(), POD_UID, NOW), [stuck], NOW), "PodScheduled")
+    assert message.startswith("0/1 nodes fit. Dedicated CPUs need a node with the label kubevirt.io/cpumanager=true")
+
+
 @pytest.mark.parametrize("reason", ["ErrImagePull", "ImagePullBackOff", "InvalidImageName"])
 def test_image_trouble_names_volume_and_image(reason: str) -> None:
     waiting = {"waiting": {"reason": reason, "message": 'image "example.internal/guest:v1" not found'}}

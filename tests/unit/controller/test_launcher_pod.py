@@ -114,12 +114,21 @@ def probed() -> VirtualMachineInstance:
     )
 
 
+def machine(**domain: Any) -> VirtualMachineInstance:
+    return vmi(spec={"domain": {"memory": {"guest": "1Gi"}, "devices": {}, **domain}, "networks": [], "volumes": []})
+
+
+OWN = {"cores": 2, "sockets": 1, "threads": 2, "dedicatedCpuPlacement": True}
+PAGES = {"guest": "1Gi", "hugepages": {"pageSize": "2048Ki"}}
+
 CASES = {
     "base": (vmi(), CONFIG),
     "kvm": (vmi(), KVM),
     "kernel-boot": (kernel_boot(), CONFIG),
     "rich": (rich(), CONFIG),
     "probed": (probed(), CONFIG),
+    "pinned": (machine(cpu=OWN | {"isolateEmulatorThread": True}), KVM),
+    "hugepages": (machine(memory=PAGES), KVM),
 }
 #: Not in all of them: a guest that is to have a token, and a directory of the node.
 GOLDENS = CASES | {"storage": (storage(), STORAGE)}
@@ -342,3 +351,63 @@ def test_disk_space_that_the_vmi_asks_for_is_for_its_disks() -> None:
 def test_users_of_its_own_are_asked_for_only_where_they_are_wanted() -> None:
     assert render(vmi(), CONFIG).spec.host_users is None
     assert render(vmi(), replace(CONFIG, user_namespaces=True)).spec.host_users is False
+
+
+def resources_of(given: VirtualMachineInstance, config: TemplateConfig = KVM) -> tuple[dict[str, Any], dict[str, Any]]:
+    asked = render(given, config).spec.containers[0].resources
+    assert asked is not None
+    return asked.requests, asked.limits
+
+
+@pytest.mark.parametrize(
+    ("cpu", "domain", "annotations", "count"),
+    [
+        ({}, {}, (), "4"),
+        ({"isolateEmulatorThread": True}, {}, (), "5"),
+        ({"isolateEmulatorThread": True}, {}, (names.ANNOTATION_EVEN_PARITY,), "6"),
+        ({"isolateEmulatorThread": True, "threads": 1, "cores": 3}, {}, (names.ANNOTATION_EVEN_PARITY,), "4"),
+        ({}, {"ioThreadsPolicy": "supplementalPool", "ioThreads": {"supplementalPoolThreadCount": 3}}, (), "7"),
+        ({}, {"ioThreadsPolicy": "shared", "ioThreads": {"supplementalPoolThreadCount": 3}}, (), "4"),
+        ({}, {"resources": {"requests": {"cpu": "4", "memory": "512Mi"}, "overcommitGuestOverhead": True}}, (), "4"),
+        ({}, {"resources": {"limits": {"cpu": "4", "memory": "2Gi"}}}, (), "4"),
+        ({}, {"memory": PAGES}, (), "4"),
+    ],
+)
+def test_a_pod_with_cpus_of_its_own_is_guaranteed(
+    cpu: dict[str, Any], domain: dict[str, Any], annotations: tuple[str, ...], count: str
+) -> None:
+    """Whole CPUs, and memory that is booked in full: its limit would otherwise end the guest."""
+    given = machine(cpu=OWN | cpu, **domain)
+    given.metadata.annotations.update(dict.fromkeys(annotations, ""))
+    config = replace(KVM, cluster=ClusterConfig(memory_overcommit=200), limit_cpu=True)
+    requests, limits = resources_of(given, config)
+    assert requests["cpu"] == limits["cpu"] == count
+    assert requests["memory"] == limits["memory"]
+    extra = overheads.overhead(given, emulated=False)
+    limit = parse_bytes(given.spec.domain.resources.limits.get("memory", 0))
+    assert parse_bytes(limits["memory"]) == extra + (0 if "memory" in domain else max(limit, 1 << 30))
+
+
+@pytest.mark.parametrize(
+    ("resources", "beside", "limit"),
+    [
+        ({}, 0, None),
+        ({"requests": {"memory": "1280Mi"}, "limits": {"memory": "2Gi"}}, 256 << 20, 1 << 30),
+        ({"requests": {"memory": "512Mi"}, "overcommitGuestOverhead": True}, 0, None),
+    ],
+)
+def test_huge_pages_are_asked_for_beside_ordinary_memory(
+    resources: dict[str, Any], beside: int, limit: int | None
+) -> None:
+    given = machine(memory=PAGES, resources=resources)
+    requests, limits = resources_of(given)
+    assert requests["hugepages-2Mi"] == limits["hugepages-2Mi"] == "1Gi"
+    extra = overheads.overhead(given, emulated=False)
+    assert parse_bytes(requests["memory"]) == extra + beside
+    assert ("memory" in limits) == (limit is not None)
+    assert limit is None or parse_bytes(limits["memory"]) == extra + limit
+
+
+def test_pages_of_another_size_are_another_resource() -> None:
+    requests, _ = resources_of(machine(memory={"guest": "2Gi", "hugepages": {"pageSize": "1Gi"}}))
+    assert requests["hugepages-1Gi"] == "2Gi"

@@ -56,6 +56,12 @@ def test_what_no_node_offers_is_left_to_the_launcher() -> None:
     assert selector({"model": "Nehalem"}) == {}
 
 
+@pytest.mark.parametrize("nodes", [(), (AMD64,), (AMD64 | {names.LABEL_CPU_MANAGER_NEW: "false"},)])
+def test_cpus_of_its_own_are_asked_for_even_if_no_node_has_them(nodes: tuple[dict[str, str], ...]) -> None:
+    chosen = selector({"dedicatedCpuPlacement": True}, *nodes, nodeSelector={names.LABEL_CPU_MANAGER_NEW: "false"})
+    assert chosen[names.LABEL_CPU_MANAGER_NEW] == "true"
+
+
 def test_one_node_must_offer_all_of_it() -> None:
     cpu = {"model": "Nehalem", "features": [{"name": "aes"}]}
     assert selector(cpu, AMD64 | NEHALEM, AMD64 | AES) == AMD64

@@ -8,6 +8,7 @@ from typing import Any
 from virt_core.apis.base import from_plain
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.convert.context import Attachment, Context, Smbios
+from virt_launcher.convert.cpuplan import HostCpu
 from virt_launcher.disks.qcow2 import Backing
 from virt_launcher.disks.sources import BlockSizes, DiskSource, FirmwareFiles, KernelFiles
 
@@ -110,6 +111,9 @@ HYPERV = {
     "evmcs": {"enabled": False},
 }
 
+#: Two memory cells of two cores of two threads, numbered as most machines do: second threads after all first ones.
+TWO_CELLS = tuple(HostCpu(core // 2, core, core + 4 * thread) for core in range(4) for thread in range(2))
+
 BLOCKS = {"logical": 4096, "physical": 4096, "discardGranularity": 65536}
 
 TABLES = "/var/run/kubevirt-ephemeral-disks/acpi-tables"
@@ -142,6 +146,43 @@ CASES: dict[str, Case] = {
     ),
     "cpu-from-resources": Case(domain={"resources": {"requests": {"cpu": "1500m", "memory": "64Mi"}}, "memory": None}),
     "hugepages": Case(domain={"memory": {"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}}}),
+    "hugepages-as-file": Case(
+        domain={"memory": {"guest": "1Gi", "hugepages": {"pageSize": "1Gi"}}},
+        annotations={"kubevirt.io/memfd": "false"},
+    ),
+    "pinned": Case(
+        domain={
+            "cpu": {"sockets": 1, "cores": 2, "threads": 2, "maxSockets": 2, "dedicatedCpuPlacement": True},
+            "ioThreadsPolicy": "auto",
+            "devices": {"disks": [disk("a"), disk("b")]},
+        },
+        spec={"volumes": empty("a", "b")},
+        context={"kvm": True, "host_cpus": TWO_CELLS[:4]},
+    ),
+    "pinned-isolated": Case(
+        domain={
+            "cpu": {"cores": 2, "dedicatedCpuPlacement": True, "isolateEmulatorThread": True},
+            "ioThreadsPolicy": "auto",
+            "devices": {"disks": [disk("a"), disk("b")]},
+        },
+        spec={"volumes": empty("a", "b")},
+        annotations={"alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity": ""},
+        context={"kvm": True, "host_cpus": TWO_CELLS[:4]},
+    ),
+    "pinned-pool": Case(
+        domain={
+            "cpu": {"cores": 2, "dedicatedCpuPlacement": True, "isolateEmulatorThread": True},
+            "ioThreadsPolicy": "supplementalPool",
+            "ioThreads": {"supplementalPoolThreadCount": 2},
+            "devices": {"disks": [disk("a"), disk("b", dedicatedIOThread=True)]},
+        },
+        spec={"volumes": empty("a", "b")},
+        context={"kvm": True, "host_cpus": TWO_CELLS[:5]},
+    ),
+    "pinned-emulated": Case(
+        domain={"cpu": {"cores": 2, "dedicatedCpuPlacement": True, "isolateEmulatorThread": True}},
+        context={"host_cpus": TWO_CELLS[:3]},
+    ),
     "features": Case(
         domain={
             "features": {

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.launcher.cases import ON_ROOT, ROOT, Case, context_of, disk, empty
+from tests.unit.launcher.cases import ON_ROOT, ROOT, TWO_CELLS, Case, context_of, disk, empty
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.cpu import topology_of
 from virt_launcher.convert.disks import letters
@@ -20,6 +20,10 @@ V = D + ".devices"
 
 def one_disk(**spec: Any) -> Case:
     return Case(domain={"devices": {"disks": [{"name": "a"} | spec]}}, spec={"volumes": empty("a")})
+
+
+def pinned(cpus: int, **cpu: Any) -> Case:
+    return Case(domain={"cpu": {"dedicatedCpuPlacement": True, **cpu}}, context={"host_cpus": TWO_CELLS[:cpus]})
 
 
 REFUSED: dict[str, tuple[Case, str]] = {
@@ -37,7 +41,10 @@ REFUSED: dict[str, tuple[Case, str]] = {
     ),
     "uuid": (Case(domain={"firmware": {"uuid": "x"}}), f"{D}.firmware.uuid"),
     "cpu-request": (Case(domain={"resources": {"requests": {"cpu": "many"}}}), f"{D}.resources.requests.cpu"),
-    "dedicated": (Case(domain={"cpu": {"dedicatedCpuPlacement": True}}), f"{D}.cpu.dedicatedCpuPlacement"),
+    "too-few-cpus": (pinned(2, cores=3), f"{D}.cpu.dedicatedCpuPlacement"),
+    "no-cpu-for-the-emulator": (pinned(2, cores=2, isolateEmulatorThread=True), f"{D}.cpu.dedicatedCpuPlacement"),
+    "cpus-that-others-have": (pinned(3, cores=2), f"{D}.cpu.dedicatedCpuPlacement"),
+    "numa": (Case(domain={"cpu": {"numa": {"guestMappingPassthrough": {}}}}), f"{D}.cpu.numa"),
     "gpu": (Case(domain={"devices": {"gpus": [{"name": "g"}]}}), f"{V}.gpus"),
     "persistent-tpm": (Case(domain={"devices": {"tpm": {"persistent": True}}}), f"{V}.tpm.persistent"),
     "persistent-efi": (

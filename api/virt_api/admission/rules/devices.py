@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from virt_api.admission.causes import Cause, duplicate, invalid, not_found, one_of, required
 from virt_api.admission.rules.base import Check, is_dns_label, is_dns_subdomain
+from virt_core.apis import names
 from virt_core.apis.devices import GPU, HostDevice
 
-IO_POLICIES = ("shared", "auto", "supplementalPool")
+IO_POLICIES = ("shared", "auto", names.IO_THREADS_POOL)
 PANIC_MODELS = ("hyperv", "isa", "pvpanic")
 REBOOT_POLICIES = ("Reboot", "Terminate")
 
@@ -27,7 +28,7 @@ def io_threads(check: Check) -> Iterator[Cause]:
     if policy is not None and policy not in IO_POLICIES:
         yield invalid(f"{check.domain}.ioThreadsPolicy", one_of(policy, IO_POLICIES))
     count = threads.supplemental_pool_thread_count if threads else None
-    if policy == "supplementalPool" and not count:
+    if policy == names.IO_THREADS_POOL and not count:
         yield invalid(f"{check.domain}.ioThreads", "supplementalPool needs a supplementalPoolThreadCount of 1 or more")
 
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from virt_core.apis import names
 from virt_core.apis.auth import TokenRequestSpec, TokenRequestStatus
 from virt_core.apis.pods import Pod
+from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim
 from virt_local.node.oci.env import ConfigSource
 
@@ -41,6 +43,19 @@ class Mounted:
 def fs_group(pod: Pod) -> int | None:
     context = pod.spec.security_context
     return context.fs_group if context else None
+
+
+def huge_pages(pod: Pod) -> tuple[int, int]:
+    """The bytes of a page, and of all that the Pod may have. Raises VolumeError unless it asks for one size."""
+    asked: dict[str, int] = {}
+    for container in pod.spec.containers:
+        for name, amount in (container.resources.limits if container.resources else {}).items():
+            if name.startswith(names.RESOURCE_PREFIX_HUGE_PAGES):
+                asked[name] = asked.get(name, 0) + parse_bytes(amount)
+    if len(asked) != 1:
+        raise VolumeError(f"the medium {names.MEDIUM_HUGE_PAGES!r} needs a limit of one size of huge pages in the Pod")
+    ((name, total),) = asked.items()
+    return parse_bytes(name.removeprefix(names.RESOURCE_PREFIX_HUGE_PAGES)), total
 
 
 def make_owned_directory(path: Path, mode: int, group: int | None) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from virt_core.apis import names
 from virt_core.apis.pods import Container, Pod
 from virt_core.apis.podvolumes import EmptyDirVolumeSource, HostPathVolumeSource, Volume
 from virt_core.apis.quantity import parse_bytes
@@ -22,6 +23,7 @@ from virt_local.node.volumes.base import (
     VolumeError,
     fs_group,
     give_to_group,
+    huge_pages,
     make_owned_directory,
 )
 from virt_local.node.volumes.payload import Collector
@@ -90,13 +92,11 @@ class VolumeManager:
     def _empty_dir(self, pod: Pod, name: str, source: EmptyDirVolumeSource) -> Mounted:
         path = self._layout.volume(pod.metadata.uid, "empty-dir", name)
         group = fs_group(pod)
-        fresh = make_owned_directory(path, EMPTY_DIR_MODE, group)
-        if source.medium == "Memory" and not kernel.mounts_below(path):
-            size = f",size={parse_bytes(source.size_limit)}" if source.size_limit else ""
-            kernel.mount("tmpfs", str(path), "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"mode=0777{size}")
+        kind, options = _medium(pod, source)
+        make_owned_directory(path, EMPTY_DIR_MODE, group)
+        if kind and not kernel.mounts_below(path):
+            kernel.mount(kind, str(path), kind, kernel.MS_NOSUID | kernel.MS_NODEV, f"mode=0777{options}")
             give_to_group(path, EMPTY_DIR_MODE, group)
-        elif source.medium not in ("", "Memory") and fresh:
-            raise VolumeError(f"the medium {source.medium!r} is not one that this node has")
         return Mounted(path)
 
     def _payload(self, pod: Pod, volume: Volume, facts: DownwardFacts, result: VolumeSet) -> Mounted:
@@ -133,6 +133,18 @@ class VolumeManager:
         else:
             raise VolumeError(f"PersistentVolume {volume.metadata.name} is neither hostPath nor local")
         return Mounted(mounted.path, read_only=read_only)
+
+
+def _medium(pod: Pod, source: EmptyDirVolumeSource) -> tuple[str, str]:
+    """The file system of an emptyDir that is not on the node's disk, and its options."""
+    if source.medium == "":
+        return "", ""
+    if source.medium == "Memory":
+        return "tmpfs", f",size={parse_bytes(source.size_limit)}" if source.size_limit else ""
+    if source.medium == names.MEDIUM_HUGE_PAGES:
+        size, total = huge_pages(pod)
+        return "hugetlbfs", f",pagesize={size},size={total}"
+    raise VolumeError(f"the medium {source.medium!r} is not one that this node has")
 
 
 def _payload_plugin(volume: Volume) -> str:

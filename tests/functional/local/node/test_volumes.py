@@ -88,6 +88,18 @@ def test_empty_dir_for_the_group_and_in_memory(node: Node) -> None:
     assert output(node, uid) == "2777:3000\n1000:3000\n1\n"
 
 
+def test_empty_dir_of_huge_pages(node: Node) -> None:
+    script = "stat -c %a:%g /v; grep ' /v ' /proc/mounts"
+    container = shell(script, volumeMounts=[{"name": "v", "mountPath": "/v"}])
+    container["resources"] = {"limits": {"hugepages-2Mi": "4Mi", "memory": "64Mi"}}
+    volume = {"name": "v", "emptyDir": {"medium": "HugePages"}}
+    uid = node.run({"containers": [container], "volumes": [volume], "securityContext": {"fsGroup": 3000}})
+    mode, mount = output(node, uid).splitlines()
+    assert mode == "2777:3000"
+    assert mount.split()[2] == "hugetlbfs"
+    assert {"pagesize=2M", "size=4194304"} <= set(mount.split()[3].split(","))
+
+
 @pytest.mark.parametrize("how", ["volume", "container"])
 def test_a_pod_that_takes_more_disk_than_it_may_is_evicted(node: Node, how: str) -> None:
     script = "dd if=/dev/zero of=/v/x bs=1M count=3; exec sleep 600"

@@ -12,7 +12,7 @@ import pytest
 
 from virt_core.apis.base import from_plain
 from virt_core.apis.pods import Container, Pod
-from virt_local.node.capacity import Machine
+from virt_local.node.capacity import Machine, read_machine
 from virt_local.node.cni import Cni, CniSettings, NetworkError, find_plugin, network_config
 from virt_local.node.devices import devices_of, offered
 from virt_local.node.hostfiles import hostname_of, hosts_file, resolv_conf
@@ -22,7 +22,7 @@ from virt_local.node.oci.context import ContainerConfigError
 from virt_local.node.runtime.cgroups import parse_hierarchies
 from virt_local.node.runtime.containers import last_log_lines, read_message, signal_number
 from virt_local.node.server.logs import LogOptions, parse_options, render_line, tail_offset
-from virt_local.node.volumes.base import Mounted
+from virt_local.node.volumes.base import Mounted, VolumeError, huge_pages
 from virt_local.node.volumes.mounts import block_devices
 
 
@@ -228,3 +228,33 @@ def test_the_same_failure_has_the_same_text() -> None:
     """A source port that changes would make a new event of each try."""
     tries = [f'level=fatal msg="lookup x: read udp 10.0.0.5:{port}->10.0.0.1:53: i/o timeout"' for port in (41873, 5)]
     assert {plain_message(each) for each in tries} == {"lookup x: read udp 10.0.0.5->10.0.0.1:53: i/o timeout"}
+
+
+def test_the_node_tells_of_each_size_of_huge_pages(tmp_path: Path) -> None:
+    """One of which there are none is told, too: the Node may still say what there was before."""
+    for size, count in ((2048, 16), (1048576, 0)):
+        (tmp_path / f"hugepages-{size}kB").mkdir()
+        (tmp_path / f"hugepages-{size}kB/nr_hugepages").write_text(f"{count}\n")
+    meminfo = tmp_path / "meminfo"
+    meminfo.write_text("MemTotal:       1048576 kB\n")
+    machine = read_machine(tmp_path, meminfo, tmp_path)
+    assert machine.capacity().items() >= {"hugepages-2Mi": "32Mi", "hugepages-1Gi": "0", "memory": "1048576Ki"}.items()
+    assert machine.allocatable()["memory"] == f"{(1024 - 32 - 256) << 10}Ki"
+
+
+@pytest.mark.parametrize(
+    ("limits", "pages"),
+    [
+        ([{"hugepages-2Mi": "64Mi", "cpu": "1"}], (2 << 20, 64 << 20)),
+        ([{"hugepages-1Gi": "1Gi"}, {"hugepages-1Gi": "2Gi"}], (1 << 30, 3 << 30)),
+        ([{"cpu": "1"}], None),
+        ([{"hugepages-2Mi": "2Mi", "hugepages-1Gi": "1Gi"}], None),
+    ],
+)
+def test_huge_pages_of_a_pod_have_one_size(limits: list[dict[str, str]], pages: tuple[int, int] | None) -> None:
+    of = pod(containers=[{"name": f"c{n}", "resources": {"limits": each}} for n, each in enumerate(limits)])
+    if pages is not None:
+        assert huge_pages(of) == pages
+        return
+    with pytest.raises(VolumeError, match="one size of huge pages"):
+        huge_pages(of)
