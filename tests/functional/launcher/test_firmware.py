@@ -77,7 +77,7 @@ def test_a_guest_finds_what_its_firmware_has_for_it(
     assert found(box) == wanted
     # A second look at the same VMI changes nothing, also after its Secret has changed.
     (box.root / "private/file-volumes/keys/slic.bin").write_bytes(b"")
-    assert not box.stub.SyncVMI(request(body, capability_cache), timeout=30).needs_restart
+    assert not box.stub.SyncVMI(request(body, capability_cache), timeout=30).synced.needs_restart
 
 
 def test_a_broken_table_never_reaches_qemu(box: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
