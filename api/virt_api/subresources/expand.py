@@ -67,10 +67,10 @@ def _document(body: bytes) -> dict[str, Any]:
     if not body.strip():
         raise Problem(400, "this call needs a body: a VirtualMachine")
     try:
-        bounds.check(msgspec.Raw(body))
         found = msgspec.json.decode(body)
     except UNREADABLE as error:
         raise not_json() from error
+    bounds.check(msgspec.Raw(body))
     if not isinstance(found, dict):
         raise Problem(400, "the body is not an object")
     return found
