@@ -58,14 +58,14 @@ CLAIM = {"name": "c", "resourceClaimName": "x"}
 @pytest.mark.parametrize("kind", ["VirtualMachineInstance", "VirtualMachine"])
 def test_all_that_is_not_built_is_named_at_once_and_nothing_is_stored(space: Space, kind: str) -> None:
     manifest = vmi("ahead", resourceClaims=[CLAIM])
-    manifest["spec"]["domain"]["cpu"] = {"cores": 1, "dedicatedCpuPlacement": True}
+    manifest["spec"]["domain"]["cpu"] = {"cores": 1, "realtime": {}}
     manifest["spec"]["domain"]["devices"]["hostDevices"] = [{"name": "card", "deviceName": "vendor.example/card"}]
     above = "spec"
     if kind == "VirtualMachine":
         above = "spec.template.spec"
         manifest |= {"kind": kind, "spec": {"runStrategy": "Always", "template": {"spec": manifest["spec"]}}}
     said = space.refuse(manifest)
-    for field in ("resourceClaims", "domain.cpu.dedicatedCpuPlacement", "domain.devices.hostDevices"):
+    for field in ("resourceClaims", "domain.cpu.realtime", "domain.devices.hostDevices"):
         assert f"{above}.{field}: " in said
     assert said.count("is not built yet") >= 3
     for plural in ("vm", "vmi", "pods"):
