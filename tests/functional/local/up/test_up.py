@@ -257,9 +257,7 @@ def test_logs_by_component(rig: Rig) -> None:
 def test_a_taken_port_is_said() -> None:
     made = Rig("lfp", 223)
     try:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", made.port))
-            taken.listen()
+        with socket.create_server(("127.0.0.1", made.port)):
             done = made.up()
         assert done.returncode == 2
         assert f"Port {made.port}" in done.stderr
