@@ -82,6 +82,8 @@ class Engine:
     """What tests may do with a running system."""
 
     kubeconfig: str
+    #: A port of the machine that guests may call; 0: any.
+    open_port = 0
     _quick: QuickGet | None = None
 
     def env(self) -> dict[str, str]:
@@ -176,6 +178,8 @@ def _second_octet(letter: str) -> int:
 
 class VirtLocal(Engine):
     """A virt-local of our own."""
+
+    open_port = 53
 
     def __init__(self, nodes: int = 1, letter: str = "e") -> None:
         # Names and addresses of its own, so that runs side by side do not meet.

@@ -41,9 +41,9 @@ def own_address_towards(address: str) -> str:
 
 
 class OneConnection:
-    """A TCP server that greets whoever comes, at the one port of this machine that virt-local leaves open to guests."""
+    """A TCP server that greets whoever comes."""
 
-    def __init__(self, address: str, port: int = 53) -> None:
+    def __init__(self, address: str, port: int) -> None:
         self._server = socket.create_server((address, port))
         self._server.settimeout(60)
         self.port = self._server.getsockname()[1]
@@ -167,7 +167,7 @@ def test_network_both_ways_through_masquerade(space: Space) -> None:
         console.prompt()
         assert "10.0.2.2" in console.shell("ip -4 addr show eth0")
         own = own_address_towards(address)
-        with OneConnection(own) as server:
+        with OneConnection(own, space.engine.open_port) as server:
             assert "greetings-from-outside" in console.shell(f"nc -w 10 {own} {server.port} </dev/null")
 
 
