@@ -7,6 +7,7 @@ answers must not collect threads.
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import struct
@@ -73,11 +74,13 @@ class ProbeDoor:
             return self._ask(_read(caller))
         except (LauncherError, OSError) as error:
             return {"error": str(error)}
-        except (ValueError, RecursionError):
+        except (ValueError, TypeError, OverflowError, RecursionError):
             return {"error": "the request is not understood"}
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         timeout_s = min(max(float(request["timeout"]), 0.1), _MAX_TIMEOUT_S)
+        if math.isnan(timeout_s):
+            raise ValueError
         if request.get("ping") is True:
             self._commands.ping(timeout_s)
             return {"exitCode": 0}

@@ -54,7 +54,10 @@ class Credentials:
         if not self._connected():
             self._show(None)
             return
-        problems = [problem for problem in self._attempts() if problem]
+        try:
+            problems = [problem for problem in self._attempts() if problem]
+        except OSError as error:  # A Secret that changes while it is read. It is read again.
+            problems = [f"a Secret cannot be read: {error}"]
         self._failures = self._failures + 1 if problems else 0
         self._show(CredentialsView(not problems, "; ".join(problems)[:_MAX_MESSAGE]))
 

@@ -94,6 +94,19 @@ def test_what_fails_is_named_and_keeps_nothing_else_back(parts: Parts, tmp_path:
     assert soon < credentials._pause_s()
 
 
+def test_a_secret_that_cannot_be_read_is_tried_again(parts: Parts, tmp_path: Path) -> None:
+    """Between the look at its names and the look at their values a Secret may change."""
+    (put(tmp_path / "keys", a="ssh-rsa A") / "gone").symlink_to("..data/gone")
+    told: list[CredentialsView | None] = []
+    credentials = delivering(parts, tmp_path, told)
+    credentials.apply()
+    assert told[0] is not None
+    assert "a Secret cannot be read" in told[0].message
+    (tmp_path / "keys/gone").unlink()
+    credentials.apply()
+    assert told[-1] == CredentialsView(True)
+
+
 def test_nothing_is_said_without_an_agent(parts: Parts, tmp_path: Path) -> None:
     told: list[CredentialsView | None] = []
     credentials = delivering(parts, tmp_path, told)

@@ -89,8 +89,22 @@ def test_nothing_runs_in_a_paused_guest(parts: Parts) -> None:
         commands_of(parts).run("/bin/true", (), 1)
 
 
-@pytest.mark.parametrize("sent", [b"no json\n", b"[]\n", b"{}\n", b'{"timeout":1}\n', b'{"timeout":"x","ping":true}\n',
-                                  b'{"timeout":1,"command":7}\n', b"x" * (65 << 10)])  # fmt: skip
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"no json\n",
+        b"[]\n",
+        b"{}\n",
+        b'{"timeout":1}\n',
+        b'{"timeout":"x","ping":true}\n',
+        b'{"timeout":null,"ping":true}\n',
+        b'{"timeout":NaN,"ping":true}\n',
+        b'{"timeout":1%s,"ping":true}\n' % (b"0" * 400),
+        b'{"timeout":1,"command":7}\n',
+        b'{"timeout":1,"command":"x","args":7}\n',
+        b"x" * (65 << 10),
+    ],
+)
 def test_requests_that_make_no_sense(door: Path, sent: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(20)
