@@ -25,9 +25,21 @@ test: setup-dev guest ## the whole test suite: check, functional tests with real
 test-local: setup-dev ## virt-local's own tests, which are part of `make test` too
 	@hack/test-local
 
+.PHONY: test-faults
+test-faults: setup-dev guest ## all accidents of a move, one by one: the search with two at a time, and real guests on two nodes (half an hour)
+	@PATH=$(CURDIR)/.venv/bin:$$(dirname $$(hack/kubectl)):$$PATH $(PY) -m pytest -q -m faults tests/unit tests/e2e
+
 .PHONY: test-cluster
 test-cluster: setup-dev setup-cluster guest images ## the end-to-end tests on a real Kubernetes: our own, or that of KUBECONFIG
 	@hack/test-cluster
+
+.PHONY: test-moves
+test-moves: setup-dev guest ## a guest moves between two nodes, ten times there and back, and how long it stood still; VIRTPOD_MOVES says how often
+	@PATH=$(CURDIR)/.venv/bin:$$(dirname $$(hack/kubectl)):$$PATH VIRTPOD_MOVES=$${VIRTPOD_MOVES:-20} $(PY) -m pytest -q tests/e2e/test_migration.py
+
+.PHONY: test-debian
+test-debian: setup-dev guest debian-guest ## what a genuine Debian sees of its machine; with VIRTPOD_ENGINE=kubernetes on the cluster of KUBECONFIG
+	@PATH=$(CURDIR)/.venv/bin:$$(dirname $$(hack/kubectl)):$$PATH $(PY) -m pytest -q tests/debianguest
 
 .PHONY: fresh
 fresh: ## README's commands on bare Debian machines made from packages, as CI runs them (needs root; about an hour)
@@ -62,6 +74,10 @@ generate: setup-dev ## regenerate what is generated: protobuf code, CRDs, the li
 .PHONY: guest
 guest: ## build the test guest's image from Debian packages
 	@hack/guest/build .build/guest
+
+.PHONY: debian-guest
+debian-guest: setup-cluster ## build a guest that is a genuine Debian, from its packages
+	@hack/debianguest/build .build/debian-guest
 
 .PHONY: images
 images: setup-dev setup-cluster ## build the four images with docker or buildah, into .build/images; a `make cluster` gets them

@@ -1,7 +1,7 @@
 """The chart's values as others see them: the README's table from the comments in values.yaml, and values.schema.json.
 
 The schema refuses every name that it does not know, so that a typo is an error and not a default. What may stand in
-`kubevirt.configuration` is taken from the KubeVirt kind's own schema.
+`kubevirt` is taken from the KubeVirt kind's own schema.
 """
 
 from __future__ import annotations
@@ -72,7 +72,9 @@ def _schema() -> Schema:
             maxUnavailable={"oneOf": [_integer(1), _text("^[0-9]+%$")]},
             probe=_object(resources=_resources()),
         ),
-        kubevirt=_object(configuration=_configuration()),
+        kubevirt=_object(
+            configuration=_of_kubevirt("configuration"), workloadUpdateStrategy=_of_kubevirt("workloadUpdateStrategy")
+        ),
         certificates=_object(
             provider={"enum": ["builtin", "cert-manager"]},
             caLifetime=_text(_DURATION),
@@ -154,9 +156,9 @@ def _flag() -> Schema:
     return {"type": "boolean"}
 
 
-def _configuration() -> Schema:
+def _of_kubevirt(field: str) -> Schema:
     kind = plain_definitions()["kubevirts.yaml"]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    return _strict(kind["properties"]["spec"]["properties"]["configuration"])
+    return _strict(kind["properties"]["spec"]["properties"][field])
 
 
 def _strict(schema: Schema) -> Schema:

@@ -8,7 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, cast
 
 from virt_core.apis.auth import SubjectAccessReview, TokenReview
-from virt_core.apis.nodes import Node
+from virt_core.apis.migration import VirtualMachineInstanceMigration
+from virt_core.apis.nodes import Namespace, Node
+from virt_core.apis.policy import MigrationPolicy
+from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.instancetype import expand_vm
@@ -26,7 +29,9 @@ class Client(Protocol):
 
     def get(self, cls: type[Any], name: str, namespace: str = "") -> Any: ...
 
-    def create(self, obj: Any) -> Any: ...
+    def create(self, obj: Any, *, dry_run: bool = False) -> Any: ...
+
+    def list(self, cls: type[Any]) -> Any: ...
 
     def patch(self, cls: type[Any], name: str, namespace: str, patch: Patch, *, subresource: str = "") -> Any: ...
 
@@ -46,6 +51,10 @@ class Kube:
         """Raises ApiError."""
         return await self._run(lambda: self._client.get(VirtualMachine, name, namespace))
 
+    async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
+        """Raises ApiError."""
+        return await self._run(lambda: self._client.get(PersistentVolumeClaim, name, namespace))
+
     async def patch(self, obj: T, patch: Patch, *, subresource: str = "") -> T:
         """Raises ApiError."""
         meta = obj.metadata  # type: ignore[attr-defined]
@@ -61,6 +70,20 @@ class Kube:
     async def node(self, name: str) -> Node:
         """Raises ApiError."""
         return await self._run(lambda: self._client.get(Node, name))
+
+    async def create_migration(
+        self, job: VirtualMachineInstanceMigration, *, dry_run: bool
+    ) -> VirtualMachineInstanceMigration:
+        """Raises ApiError."""
+        return await self._run(lambda: self._client.create(job, dry_run=dry_run))
+
+    async def migration_policies(self) -> list[MigrationPolicy]:
+        """Raises ApiError."""
+        return await self._run(lambda: self._client.list(MigrationPolicy).items)
+
+    async def namespace(self, name: str) -> Namespace:
+        """Raises ApiError."""
+        return await self._run(lambda: self._client.get(Namespace, name))
 
     async def review_token(self, review: TokenReview) -> TokenReview:
         return await self._run(lambda: self._client.create(review))

@@ -72,6 +72,10 @@ class Nodes:
         name = vmi.status.node_name
         if not name:
             raise Problem(400, f"VMI {vmi.metadata.name} has no node yet")
+        return await self.named(name)
+
+    async def named(self, name: str) -> Endpoint:
+        """Likewise, of a node that is known already."""
         place = await self._place(name)
         known, material = self._channels.get(place), self._material()
         if known is not None and known[0] == material:

@@ -23,7 +23,7 @@ from virt_client.errors import (
     Unavailable,
 )
 from virt_client.settings import SettingsError
-from virt_client.types import Change, GuestInfo, KindName, Machine, Page, Progress
+from virt_client.types import Change, GuestInfo, KindName, Machine, Move, MoveForecast, Page, Progress
 from virt_client.watch import Watch
 
 __all__ = [
@@ -40,6 +40,8 @@ __all__ = [
     "Invalid",
     "KindName",
     "Machine",
+    "Move",
+    "MoveForecast",
     "NotFound",
     "Page",
     "PreconditionFailed",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,18 @@ from virt_client import settings
 from virt_client.console import Console
 from virt_client.errors import AutomationError, error_of
 from virt_client.settings import Token
-from virt_client.types import GuestInfo, KindName, Machine, Page, Progress, guest_info_of, kind_of, machine_of
+from virt_client.types import (
+    GuestInfo,
+    KindName,
+    Machine,
+    Move,
+    Page,
+    Progress,
+    guest_info_of,
+    kind_of,
+    machine_of,
+    move_of,
+)
 from virt_client.watch import Watch
 from virt_protos.automation.v1 import automation_pb2 as pb
 from virt_protos.automation.v1 import automation_pb2_grpc
@@ -235,6 +246,38 @@ class Client:
         except grpc.RpcError as error:
             raise error_of(error) from error
         raise AutomationError(grpc.StatusCode.UNKNOWN, "the service ended the wait without an answer")
+
+    def migrate(
+        self,
+        name: str,
+        namespace: str = "",
+        *,
+        kind: KindName = "vm",
+        added_node_selector: Mapping[str, str] | None = None,
+        dry_run: bool = False,
+        timeout_s: float = 3600.0,
+    ) -> Iterator[Move]:
+        """Moves it to another node; each step tells how it goes, the last one has `done`. Begins at the first step that
+        is asked for. Who stops looking does not stop the move: `cancel_migration` does."""
+        request = pb.MigrateRequest(
+            ref=self._ref(kind, name, namespace),
+            added_node_selector=added_node_selector,
+            dry_run=dry_run,
+            timeout_seconds=max(1, ceil(timeout_s)),
+        )
+        call = self._stub.Migrate(request, timeout=timeout_s + _SLACK_S, metadata=self._metadata())
+        try:
+            for step in call:
+                yield move_of(step)
+        except grpc.RpcError as error:
+            raise error_of(error) from error
+        finally:
+            call.cancel()
+
+    def cancel_migration(self, name: str, namespace: str = "", *, dry_run: bool = False) -> str:
+        """Gives up the move that is under way; the name of its job. The guest goes on where it is."""
+        request = pb.CancelMigrationRequest(ref=self._ref("vmi", name, namespace), dry_run=dry_run)
+        return str(self._call("CancelMigration", request).job_name)
 
     def _ref(self, kind: str, name: str, namespace: str) -> pb.Ref:
         return pb.Ref(kind=kind_of(kind), namespace=namespace or self.namespace, name=name)

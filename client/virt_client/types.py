@@ -115,6 +115,83 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """How a migration goes; with `done` what came of it, and after a dry run what it would take."""
+
+    done: bool
+    succeeded: bool
+    #: One sentence for people: how far it is, or why it failed.
+    message: str
+    elapsed_s: float
+    phase: str
+    job_name: str
+    source_node: str
+    target_node: str
+    #: PreCopy, PostCopy or Paused; empty before the move itself has begun.
+    mode: str
+    total_bytes: int
+    processed_bytes: int
+    remaining_bytes: int
+    bytes_per_second: int
+    dirty_bytes_per_second: int
+    #: How long the guest stood still, in milliseconds; 0 until it is known.
+    downtime_ms: int
+    forecast: MoveForecast | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MoveForecast:
+    """What a migration would take."""
+
+    #: Converges, ConvergesWithHelp, WillNotConverge or Unknown.
+    verdict: str
+    message: str
+    memory_bytes: int
+    disk_bytes: int
+    dirty_bytes_per_second: int
+    #: 0: not known.
+    bandwidth_bytes_per_second: int
+    #: 0: not known.
+    expected_s: float
+    expected_downtime_ms: int
+
+
+def move_of(step: pb.MigrateProgress) -> Move:
+    figures = step.figures
+    return Move(
+        done=step.done,
+        succeeded=step.succeeded,
+        message=step.message,
+        elapsed_s=step.elapsed_ms / 1000,
+        phase=step.phase,
+        job_name=step.job_name,
+        source_node=step.source_node,
+        target_node=step.target_node,
+        mode=figures.mode,
+        total_bytes=figures.total_bytes,
+        processed_bytes=figures.processed_bytes,
+        remaining_bytes=figures.remaining_bytes,
+        bytes_per_second=figures.bytes_per_second,
+        dirty_bytes_per_second=figures.dirty_bytes_per_second,
+        downtime_ms=figures.downtime_ms,
+        forecast=_forecast_of(step.forecast) if step.HasField("forecast") else None,
+    )
+
+
+def _forecast_of(found: pb.MoveForecast) -> MoveForecast:
+    return MoveForecast(
+        verdict=found.verdict,
+        message=found.message,
+        memory_bytes=found.memory_bytes,
+        disk_bytes=found.disk_bytes,
+        dirty_bytes_per_second=found.dirty_bytes_per_second,
+        bandwidth_bytes_per_second=found.bandwidth_bytes_per_second,
+        expected_s=found.expected_ms / 1000,
+        expected_downtime_ms=found.expected_downtime_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class GuestInfo:
     """What the agent in the guest tells."""
 

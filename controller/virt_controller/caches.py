@@ -7,6 +7,9 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from virt_controller.hotplug.controller import LAUNCHER_INDEX, launcher_indexer
+from virt_controller.migration.controller import VMI_INDEX as MIGRATED_VMI
+from virt_controller.migration.controller import vmi_indexer
 from virt_controller.node.controller import NODE_INDEX, node_indexer
 from virt_controller.pool import controller as pool
 from virt_controller.sets.members import CONTROLLER_INDEX, ORPHAN_INDEX, controller_indexer, orphan_indexer
@@ -14,13 +17,18 @@ from virt_controller.vm.actions import revision_owner
 from virt_controller.vm.controller import VOLUME_INDEX as VM_VOLUMES
 from virt_controller.vm.volumes import vm_volumes
 from virt_controller.vmi.controller import OWNER_INDEX, owner_indexer
+from virt_controller.vmi.keptstate import STATE_INDEX, state_indexer
+from virt_controller.vmi.networks import definitions
+from virt_controller.vmi.surroundings import NETWORK_INDEX, vmi_volumes
 from virt_controller.vmi.surroundings import VOLUME_INDEX as VMI_VOLUMES
-from virt_controller.vmi.surroundings import vmi_volumes
 from virt_core.apis import names
-from virt_core.apis.apps import ControllerRevision
+from virt_core.apis.apps import ControllerRevision, PodDisruptionBudget
 from virt_core.apis.datavolume import DataVolume
+from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.nodes import Namespace, Node
+from virt_core.apis.podnetworks import NetworkAttachmentDefinition
 from virt_core.apis.pods import Pod
+from virt_core.apis.policy import MigrationPolicy
 from virt_core.apis.pool import VirtualMachinePool
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet
 from virt_core.apis.storage import PersistentVolumeClaim
@@ -60,17 +68,23 @@ class Caches:
         self._client = client
         self.all: list[Cache] = []
         self.vmis = self._watch(
-            VirtualMachineInstance, indexers={NODE_INDEX: node_indexer, VMI_VOLUMES: vmi_volumes, **_MEMBERS}
+            VirtualMachineInstance,
+            indexers={NODE_INDEX: node_indexer, VMI_VOLUMES: vmi_volumes, NETWORK_INDEX: definitions, **_MEMBERS},
         )
         self.pods = self._watch(Pod, _labelled(names.APP_LAUNCHER), {OWNER_INDEX: owner_indexer})
+        self.attachments = self._watch(Pod, _labelled(names.APP_ATTACHMENT), {LAUNCHER_INDEX: launcher_indexer})
         self.nodes = self._watch(Node)
         self.namespaces = self._watch(Namespace)
         self.vms = self._watch(VirtualMachine, indexers={VM_VOLUMES: vm_volumes, **_MEMBERS})
-        self.claims = self._watch(PersistentVolumeClaim)
+        self.claims = self._watch(PersistentVolumeClaim, indexers={STATE_INDEX: state_indexer})
         self.data_volumes = self._watch(DataVolume, optional=True)
+        self.networks = self._watch(NetworkAttachmentDefinition, optional=True)
         self.vm_revisions = self._watch(ControllerRevision, _labelled(names.APP_VM_REVISION), {"owner": revision_owner})
         self.replica_sets = self._watch(VirtualMachineInstanceReplicaSet)
         self.pools = self._watch(VirtualMachinePool)
+        self.migrations = self._watch(VirtualMachineInstanceMigration, indexers={MIGRATED_VMI: vmi_indexer})
+        self.migration_policies = self._watch(MigrationPolicy)
+        self.budgets = self._watch(PodDisruptionBudget)
         self.pool_revisions = self._watch(
             ControllerRevision, _labelled(pool.APP_REVISION), {CONTROLLER_INDEX: controller_indexer}
         )

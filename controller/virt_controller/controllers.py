@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from virt_controller.budgets.controller import BudgetController
 from virt_controller.caches import Caches
+from virt_controller.evacuation.controller import EvacuationController
+from virt_controller.hotplug.controller import HotplugController
 from virt_controller.kubevirt import KubeVirtController
 from virt_controller.launcher_pod import TemplateConfig
+from virt_controller.migration.controller import MigrationController
+from virt_controller.migration.volumes import Bringer
 from virt_controller.node.controller import NodeController
 from virt_controller.pool import controller as pool
 from virt_controller.pool.controller import PoolController
 from virt_controller.replicaset import controller as replicaset
 from virt_controller.replicaset.controller import ReplicaSetController
+from virt_controller.update.controller import UpdateController
 from virt_controller.vm.controller import VMController
 from virt_controller.vm.instancetypes import InstancetypeExpander
 from virt_controller.vmi.controller import VMIController
+from virt_controller.vmi.keptstate import StateKeeper
+from virt_controller.vmi.surroundings import Looker
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigWatcher
 from virt_core.kube.controller import Controller, Result, Synced
@@ -65,6 +73,7 @@ def _vmi(shared: Shared, queue: WorkQueue) -> Reconcile:
         vms=shared.caches.vms,
         storage=shared.caches.claims,
         data_volumes=shared.caches.data_volumes,
+        networks=shared.caches.networks,
         namespaces=shared.caches.namespaces,
         config=shared.config.current,
     ).reconcile
@@ -83,6 +92,66 @@ def _vm(shared: Shared, queue: WorkQueue) -> Reconcile:
         clock=shared.clock,
         expand=InstancetypeExpander(shared.client, shared.types, shared.config.current),
         live_update=lambda: shared.config.current().live_update,
+    ).reconcile
+
+
+def _hotplug(shared: Shared, queue: WorkQueue) -> Reconcile:
+    return HotplugController(
+        shared.client,
+        queue=queue,
+        vmis=shared.caches.vmis,
+        launchers=shared.caches.pods,
+        attachments=shared.caches.attachments,
+        claims=shared.caches.claims,
+        data_volumes=shared.caches.data_volumes,
+        recorder=shared.recorder,
+        clock=shared.clock,
+    ).reconcile
+
+
+def _migration(shared: Shared, queue: WorkQueue) -> Reconcile:
+    caches = shared.caches
+    states = StateKeeper(shared.client, caches.claims, shared.config.current, shared.clock.now)
+    return MigrationController(
+        shared.client,
+        queue=queue,
+        jobs=caches.migrations,
+        vmis=caches.vmis,
+        pods=caches.pods,
+        nodes=caches.nodes,
+        namespaces=caches.namespaces,
+        policies=caches.migration_policies,
+        look=Looker(caches.vms, caches.claims, caches.data_volumes, caches.vmis, states),
+        bringer=Bringer(shared.client, caches.attachments, caches.claims, caches.data_volumes),
+        attachments=caches.attachments,
+        recorder=shared.recorder,
+        template=shared.template,
+        clock=shared.clock,
+        config=shared.config.current,
+    ).reconcile
+
+
+def _evacuation(shared: Shared, queue: WorkQueue) -> Reconcile:
+    return EvacuationController(
+        shared.client,
+        queue=queue,
+        nodes=shared.caches.nodes,
+        vmis=shared.caches.vmis,
+        jobs=shared.caches.migrations,
+        recorder=shared.recorder,
+        clock=shared.clock,
+        config=shared.config.current,
+    ).reconcile
+
+
+def _budgets(shared: Shared, queue: WorkQueue) -> Reconcile:
+    return BudgetController(
+        shared.client,
+        queue=queue,
+        vmis=shared.caches.vmis,
+        jobs=shared.caches.migrations,
+        budgets=shared.caches.budgets,
+        config=shared.config.current,
     ).reconcile
 
 
@@ -130,18 +199,57 @@ def _kubevirt(shared: Shared, queue: WorkQueue) -> Reconcile:
         queue=queue,
         kubevirts=shared.config.informer,
         state=shared.config.state,
+        vmis=shared.caches.vmis,
+        image=shared.template.launcher_image,
         recorder=shared.recorder,
         clock=shared.clock,
     ).reconcile
 
 
+def _update(shared: Shared, queue: WorkQueue) -> Reconcile:
+    return UpdateController(
+        shared.client,
+        queue=queue,
+        kubevirts=shared.config.informer,
+        state=shared.config.state,
+        vmis=shared.caches.vmis,
+        pods=shared.caches.pods,
+        jobs=shared.caches.migrations,
+        recorder=shared.recorder,
+        clock=shared.clock,
+        image=shared.template.launcher_image,
+    ).reconcile
+
+
 CONTROLLERS = (
-    Row("vmi", _vmi, lambda c: (c.vmis, c.pods, c.nodes, c.namespaces, c.vms, c.claims, c.data_volumes)),
+    Row("vmi", _vmi, lambda c: (c.vmis, c.pods, c.nodes, c.namespaces, c.vms, c.claims, c.data_volumes, c.networks)),
     Row("vm", _vm, lambda c: (c.vms, c.vmis, c.claims, c.data_volumes, c.vm_revisions)),
+    Row("hotplug", _hotplug, lambda c: (c.vmis, c.pods, c.attachments, c.claims, c.data_volumes), workers=2),
     Row("node", _node, lambda c: (c.nodes, c.vmis, c.pods), workers=1),
     Row("replicaset", _replica_set, lambda c: (c.replica_sets, c.vmis), workers=2),
     Row("pool", _pool, lambda c: (c.pools, c.vms, c.vmis, c.nodes, c.pool_revisions), workers=2),
-    Row("kubevirt", _kubevirt, lambda _: (), workers=1),
+    Row(
+        "migration",
+        _migration,
+        lambda c: (
+            c.migrations,
+            c.migration_policies,
+            c.vmis,
+            c.vms,
+            c.pods,
+            c.attachments,
+            c.nodes,
+            c.namespaces,
+            c.claims,
+            c.data_volumes,
+        ),
+        # One at a time: the limits count those that go.
+        workers=1,
+    ),
+    Row("evacuation", _evacuation, lambda c: (c.nodes, c.vmis, c.migrations), workers=1),
+    Row("budgets", _budgets, lambda c: (c.vmis, c.migrations, c.budgets), workers=1),
+    Row("kubevirt", _kubevirt, lambda c: (c.vmis,), workers=1),
+    Row("update", _update, lambda c: (c.vmis, c.pods, c.migrations), workers=1),
 )
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from virt_controller.update.decide import count
 from virt_core import __version__
 from virt_core.apis import names
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.kubevirt import KubeVirt, KubeVirtStatus
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigState
 from virt_core.kube.conditions import set_condition
@@ -38,16 +40,25 @@ class KubeVirtController:
         queue: WorkQueue,
         kubevirts: Informer[KubeVirt],
         state: Callable[[], ConfigState],
+        vmis: Informer[VirtualMachineInstance],
+        image: str,
         recorder: EventRecorder,
         clock: Clock,
     ) -> None:
         self._client, self._kubevirts, self._state = client, kubevirts, state
         self._recorder, self._clock = recorder, clock
+        self._vmis, self._image = vmis, image
 
         def changed(obj: KubeVirt) -> None:
             queue.add(key_of(obj))
 
+        def counted(vmi: VirtualMachineInstance, old: VirtualMachineInstance | None = None) -> None:
+            if count([vmi], image) or (old is not None and count([old], image)):
+                for each in kubevirts.list():
+                    changed(each)
+
         kubevirts.add_handler(changed, lambda _old, new: changed(new))
+        vmis.add_handler(counted, lambda old, new: counted(new, old), counted)
 
     def reconcile(self, key: str) -> Result | None:
         seen = self._kubevirts.get(key)
@@ -56,6 +67,7 @@ class KubeVirtController:
         problem, reason = self._problem(seen)
         wanted = status_of(clone(seen).status, seen.metadata.generation, problem, reason, rfc3339(self._clock.now()))
         wanted.default_architecture = self._state().config.default_architecture
+        wanted.outdated_virtual_machine_instance_workloads = count(self._vmis.list(), self._image)
         if wanted == seen.status:
             return None
         if problem and problem != _told(seen.status):

@@ -9,6 +9,7 @@ from virt_controller.caches import Caches
 from virt_controller.controllers import Shared
 from virt_controller.install import DefaultKubeVirt
 from virt_controller.launcher_pod import TemplateConfig
+from virt_controller.migration.figures import MoveFigures, observe
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigWatcher
 from virt_core.kube.recorder import EventRecorder
@@ -30,6 +31,9 @@ class Leader:
             template=template,
         )
         self._controllers = controllers.build(self._shared, workers)
+        caches = self._shared.caches
+        caches.migrations.add_handler(on_update=observe)
+        self.figures = MoveFigures(caches.migrations, caches.vmis)
         self._bodies: dict[str, ThreadBody] = {}
 
     @property

@@ -22,6 +22,7 @@ from virt_core.kube.leader import LeaderElector
 from virt_core.runtime.clock import SystemClock
 from virt_core.runtime.health import Check, HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
+from virt_core.runtime.metrics import REGISTRY
 from virt_core.runtime.settings import click_settings, duration
 from virt_core.runtime.supervisor import Supervisor
 
@@ -100,6 +101,7 @@ def main(
     template = TemplateConfig(launcher_image, launcher_pull_policy, user_namespaces=launcher_user_namespaces)
     leader = Leader(KubeClient(connection, COMPONENT), template, workers, namespace)
     follow_log_level(leader.config, "virtController", log_level)
+    REGISTRY.collect(leader.figures.collect)
     made: CertificateController | None = None
     if certificates != "off":
         client, serving = KubeClient(connection, COMPONENT), certificates == "builtin"

@@ -31,6 +31,10 @@ MODULES = [
     "virtio_balloon",
     "virtio_input",
     "qemu_fw_cfg",
+    "pvpanic-mmio",
+    "virtio_mem",
+    "efivarfs",
+    "virtiofs",
 ]
 
 BINARIES = {

@@ -13,7 +13,7 @@ DEADLINE_S = 900
 
 
 def release_of(base: str) -> str:
-    """`debian:bookworm-slim` → bookworm."""
+    """`debian:trixie-slim` → trixie."""
     name, _, tag = base.rpartition(":")
     if name.rpartition("/")[2] != "debian" or not tag:
         raise ImageError(f"the base image {base} cannot be pulled, and only debian:… can be made from packages")

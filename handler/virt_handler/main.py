@@ -22,15 +22,22 @@ from virt_core.runtime.clock import SystemClock
 from virt_core.runtime.files import private_directory
 from virt_core.runtime.health import Check, HealthServer
 from virt_core.runtime.logs import LEVELS, configure, get_logger
+from virt_core.runtime.metrics import REGISTRY
 from virt_core.runtime.settings import click_settings
 from virt_core.runtime.supervisor import Supervisor
+from virt_handler.figures.collector import Collector
 from virt_handler.loop.controller import HandlerController, Parts
 from virt_handler.loop.errands import Errands
+from virt_handler.loop.forecasting import Forecaster
+from virt_handler.loop.moves import Moves, Place
+from virt_handler.loop.options import sync_options
 from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.loop.roster import Roster, Sessions
 from virt_handler.loop.sessions import Session
 from virt_handler.loop.vmis import NodeVmis
+from virt_handler.loop.volumes import Volumes
 from virt_handler.loop.watcher import Watcher
+from virt_handler.moves.journal import Journal
 from virt_handler.node.capabilities import NodeCapabilities
 from virt_handler.node.devices.manager import DeviceManager
 from virt_handler.node.devices.units import Host
@@ -39,6 +46,8 @@ from virt_handler.pods.contacts import Contacts
 from virt_handler.pods.files import PodFiles
 from virt_handler.pods.gate import Gate
 from virt_handler.pods.network import NetworkWiring
+from virt_handler.pods.plugging import Plugging
+from virt_handler.service.forecasts import Forecasts
 from virt_handler.service.node_server import Certificates, NodeServer, certificates, given_certificates
 from virt_handler.service.node_service import NodeServicer
 
@@ -76,9 +85,13 @@ class Handler:
         self._state = Path(state_dir)
         self.gate = Gate(str(self._state / "notify"), self.clock)
         self.errands = Errands()
+        self.moves: Moves | None = None
+        self.journal = Journal()
+        self.forecasts = Forecasts(self.journal)
         self.contacts = Contacts(self.files, self.watcher, self.gate, self.queue, self.tell, errands=self.errands)
 
-    def controller(self, netsetup_command: str) -> HandlerController:
+    def controller(self, netsetup_command: str, place: Place | None = None) -> HandlerController:
+        """`place` is how other nodes reach this one; without it no machine moves."""
         wiring = NetworkWiring(
             shlex.split(netsetup_command),
             state_dir=str(self._state / "netsetup"),
@@ -108,9 +121,25 @@ class Handler:
                 capabilities=self.capabilities,
                 host=self.host,
                 errands=self.errands,
+                volumes=Volumes(Plugging(self.files, self.host), self.errands, self.queue, self.recorder),
                 config=self.config.current,
+                moves=self._moves(place) if place is not None else None,
+                journal=self.journal,
+                forecaster=Forecaster(self.forecasts, self.errands, self.queue),
             )
         )
+
+    def _moves(self, place: Place) -> Moves:
+        self.moves = Moves(
+            place,
+            self.files,
+            self.errands,
+            self.queue,
+            self.host,
+            lambda session, vmi: sync_options(session, vmi, self.capabilities, self.config.current()),
+            lambda: self.config.current().migrations.network,
+        )
+        return self.moves
 
     def devices(self, directory: str) -> DeviceManager | None:
         """The device plugins, where there is a kubelet to take them. Elsewhere the node offers its devices itself."""
@@ -133,6 +162,8 @@ class Handler:
     def close(self) -> None:
         """Lets go of the launchers; they and their guests go on."""
         self.network.close()
+        if self.moves is not None:
+            self.moves.close_all()
         for session in self.sessions:
             self.contacts.close(session)
         self.gate.stop()
@@ -196,11 +227,13 @@ def main(
     pods_dir = pods_dir or os.path.join(kubelet_root, "pods")
     handler = Handler(client, node_name, pods_dir, node_info_dir, state_dir, namespace=namespace)
     follow_log_level(handler.config, "virtHandler", log_level, node_name)
-    controller = handler.controller(netsetup_command)
+    certs = handler.certificates(namespace, tls_dir) if request_certificate else given_certificates(tls_dir)
+    place = Place(node_name, host_of(advertise or listen), lambda: certs.files, namespace)
+    controller = handler.controller(netsetup_command, place)
     server = NodeServer(
         listen,
-        handler.certificates(namespace, tls_dir) if request_certificate else given_certificates(tls_dir),
-        lambda tls: NodeServicer(node_name, handler.sessions, handler.files, tls=tls),
+        certs,
+        lambda tls: NodeServicer(node_name, handler.sessions, handler.files, tls=tls, forecasts=handler.forecasts),
         names.tls_name_api(namespace),
     )
     if device_plugin_dir is None:
@@ -217,6 +250,7 @@ def main(
         ready=devices.ready if devices is not None else lambda: True,
     )
     controller.restore()
+    REGISTRY.collect(Collector(node_name, handler.sessions, handler.errands, handler.clock).collect)
     supervisor = Supervisor(COMPONENT)
     supervisor.thread("health", _health(health_listen, handler, server).run)
     _supervise(supervisor, handler, server, heartbeat, devices)
@@ -225,6 +259,11 @@ def main(
     supervisor.on_stop(handler.close)
     log.info("started", node=node_name, listen=listen, kvm=handler.capabilities.kvm)
     supervisor.run_and_exit()
+
+
+def host_of(address: str) -> str:
+    """Of `10.0.0.1:8186` or `[fd00::1]:8186`."""
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _health(listen: str, handler: Handler, server: NodeServer) -> HealthServer:
@@ -244,6 +283,7 @@ def _supervise(
     supervisor.thread("events", handler.recorder.run)
     supervisor.thread("watcher", handler.watcher.run)
     supervisor.thread("gate", handler.gate.run)
+    supervisor.thread("netsetup", handler.network.run)
     supervisor.thread("node-service", server.run)
     own = server.certificates.own
     if own is not None:

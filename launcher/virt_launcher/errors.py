@@ -19,12 +19,20 @@ class WrongStateError(LauncherError):
     """The command makes no sense in the machine's state: FAILED_PRECONDITION."""
 
 
+class AgentGivenUpError(WrongStateError):
+    """libvirt asks the guest agent no more, until it opens its channel anew: it sent what libvirt does not take."""
+
+
 class NoMachineError(LauncherError):
     """There is no machine yet, or none any more: NOT_FOUND."""
 
 
 class UnavailableError(LauncherError):
     """libvirt does not answer now: UNAVAILABLE, try again."""
+
+
+class AbortedError(LauncherError):
+    """A move was given up because somebody asked for it."""
 
 
 class StartUpError(LauncherError):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from virt_core.apis import names
+from virt_core.runtime.record import record
 
 ENV_PREFIX = "VIRT_LAUNCHER_"
 #: What the Pod is to its VMI: where the guest starts, or where a running one moves to.
@@ -18,7 +18,7 @@ ROLE_TARGET = "target"
 MAX_LOG_BYTES = 4 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Paths:
     """Every path that the launcher touches, derived from the four directories of its Pod."""
 
@@ -29,6 +29,7 @@ class Paths:
     images: Path = Path(names.PATH_IMAGE_VOLUMES)
     kernel_boot: Path = Path(names.PATH_KERNEL_BOOT)
     devices: Path = Path("/dev")
+    hooks: Path = Path(names.PATH_HOOKS)
     huge_pages: Path = Path(names.PATH_HUGE_PAGES)
     service_account: Path = Path(names.PATH_SERVICE_ACCOUNT)
     termination_log: Path = Path("/dev/termination-log")
@@ -36,6 +37,11 @@ class Paths:
     @property
     def sockets(self) -> Path:
         return self.share / "sockets"
+
+    @property
+    def share_sockets(self) -> Path:
+        """Where those listen that share directories with the guest."""
+        return self.share / names.VOLUME_SHARE_SOCKETS
 
     @property
     def init_socket(self) -> Path:
@@ -86,6 +92,18 @@ class Paths:
         """The VM's sockets (serial console, VNC, guest agent) and its console log."""
         return self.private / uid
 
+    @property
+    def kept_state(self) -> Path:
+        """Where the claim is in which the state of firmware and TPM is kept."""
+        return self.private / names.VOLUME_KEPT_STATE
+
+    @property
+    def metrics_disk(self) -> Path:
+        return self.private / "downwardapi-disks" / names.FILE_METRICS
+
+    def metrics_socket(self, uid: str) -> Path:
+        return self.machine_dir(uid) / names.SOCKET_METRICS
+
     def secret(self, name: str) -> Path:
         return self.private / "secret" / name
 
@@ -96,6 +114,10 @@ class Paths:
     def disk_directory(self, volume: str) -> Path:
         """Where the claim or host directory of a volume is mounted."""
         return self.private / "vmi-disks" / volume
+
+    def hotplug(self, volume: str) -> Path:
+        """Where a volume that came while the machine runs is: a directory, or a block device."""
+        return self.private / names.DIRECTORY_HOTPLUG / volume
 
     def file_volume(self, volume: str) -> Path:
         """Where the files of a ConfigMap, Secret or downward API volume are mounted."""
@@ -119,7 +141,7 @@ class Paths:
         return self.cache_home / "libvirt/qemu/log" / f"{domain_name}.log"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
 class Settings:
     name: str = ""
     namespace: str = ""
@@ -128,8 +150,13 @@ class Settings:
     grace_period_s: float = 45.0
     qemu_timeout_s: float = 240.0
     allow_emulation: bool = False
+    any_architecture: bool = False
+    firmware_auto_selection: bool = False
+    no_serial_log: bool = False
+    no_free_page_reporting: bool = False
     keep_after_failure: bool = False
     fail_fast: bool = False
+    hook_sidecars: int = 0
     log_level: str = "info"
     max_log_bytes: int = MAX_LOG_BYTES
     node_probe: Path | None = None
@@ -165,8 +192,13 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         grace_period_s=args.grace_period_seconds,
         qemu_timeout_s=args.qemu_timeout,
         allow_emulation=args.allow_emulation,
+        any_architecture=args.any_architecture,
+        firmware_auto_selection=args.firmware_auto_selection,
+        no_serial_log=args.no_serial_log,
+        no_free_page_reporting=args.no_free_page_reporting,
         keep_after_failure=args.keep_after_failure,
         fail_fast=args.fail_fast,
+        hook_sidecars=args.hook_sidecars,
         log_level=args.log_level,
         max_log_bytes=args.max_log_bytes,
         node_probe=Path(args.node_probe) if args.node_probe else None,
@@ -182,6 +214,7 @@ def _paths(args: argparse.Namespace) -> Paths:
         libvirt=Path(args.libvirt_dir),
         images=Path(args.image_volume_dir),
         kernel_boot=Path(args.kernel_boot_dir),
+        hooks=Path(args.hooks_dir),
         termination_log=Path(args.termination_log),
     )
 
@@ -207,6 +240,8 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add("libvirt-dir", str(defaults.libvirt), "runtime directory of libvirt")
     add("image-volume-dir", str(defaults.images), "directory with the containerDisk images, mounted as disk_<index>")
     add("kernel-boot-dir", str(defaults.kernel_boot), "directory at which the kernelBoot image is mounted")
+    add("hooks-dir", str(defaults.hooks), "directory with the sockets of hook sidecars, in one for each of them")
+    add("hook-sidecars", "0", "how many sidecars want to be asked before the machine starts", int)
     add("termination-log", str(defaults.termination_log), "file for the last words of a failed launcher")
     add("log-level", "info", "lowest level to log: debug, info, warning or error")
     add("max-log-bytes", str(MAX_LOG_BYTES), "size at which the console's, QEMU's and libvirt's log is rotated", int)
@@ -214,6 +249,16 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     emulation = environ.get(ENV_PREFIX + "ALLOW_EMULATION", "").lower() in ("1", "true", "yes")
     text = f"run by software emulation where KVM cannot be used [${ENV_PREFIX}ALLOW_EMULATION]"
     parser.add_argument("--allow-emulation", action="store_true", default=emulation, help=text)
+    parser.add_argument(
+        "--any-architecture", action="store_true", help="emulate a machine of another architecture than the node's"
+    )
+    parser.add_argument("--firmware-auto-selection", action="store_true", help="let libvirt choose the files of UEFI")
+    parser.add_argument(
+        "--no-serial-log", action="store_true", help="keep no log of a serial console whose VMI does not ask for one"
+    )
+    parser.add_argument(
+        "--no-free-page-reporting", action="store_true", help="let no guest tell which of its memory it does not use"
+    )
     parser.add_argument(
         "--keep-after-failure", action="store_true", help="keep the container after a failure, to look into it"
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from virt_core.apis.netplan import NetPlan, NetReport, NetReportInterface
+from msgspec.structs import replace
+
+from virt_core.apis.bindings import MASQUERADE
+from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetReport, NetReportInterface
 from virt_netsetup import apply, compose, observe
 from virt_netsetup.bindings.wiring import Wiring
 from virt_netsetup.dhcp import DhcpServers
@@ -12,14 +15,16 @@ from virt_netsetup.steps import Sysctl, World, describe, name_of
 
 
 def setup(plan: NetPlan, world: World, state: State) -> NetReport:
-    """All interfaces or none: one that fails takes those before it down again."""
+    """The plan is the whole wish: what is wired and not in it is taken down first. Of the new ones all or none: one
+    that fails takes those before it down again."""
     _forget_other_namespaces(world, state)
-    done: list[NetReportInterface] = []
+    _drop_unwanted(plan, world, state)
+    done: dict[str, NetReportInterface] = {}
     fresh: list[str] = []
-    for position, interface in enumerate(plan.interfaces):
+    for interface in sorted(plan.interfaces, key=_order):
         known = state.load(interface.pod_interface) is not None
         try:
-            done.append(_setup_interface(plan, position, world, state))
+            done[interface.name] = _setup_interface(plan, interface, world, state)
         except (NetsetupError, OSError) as error:
             if not known and getattr(error, "undone", True):
                 state.remove(interface.pod_interface)
@@ -27,7 +32,31 @@ def setup(plan: NetPlan, world: World, state: State) -> NetReport:
             raise
         if not known:
             fresh.append(interface.pod_interface)
-    return NetReport(interfaces=done)
+    return NetReport(interfaces=[done[interface.name] for interface in plan.interfaces])
+
+
+def _order(interface: NetPlanInterface) -> bool:
+    """Masquerade makes the Pod a router for all links that there are; what must not be routed comes after it."""
+    return interface.binding != MASQUERADE
+
+
+def _drop_unwanted(plan: NetPlan, world: World, state: State) -> None:
+    """What these put back of the Pod's settings, the others bring about again when they are set up after this."""
+    wanted = {interface.pod_interface for interface in plan.interfaces}
+    for record in list(state.all()):
+        if record.nic.name not in wanted:
+            apply.apply(compose.teardown(record), world)
+            state.remove(record.nic.name)
+
+
+def _position(interface: NetPlanInterface, plan: NetPlan, state: State) -> int:
+    """A number that no other NIC of the Pod has, and that stays whoever comes or goes."""
+    others = {r.nic.name: r.position for r in state.all()}
+    if (known := others.get(interface.pod_interface, -1)) >= 0:
+        return known
+    first = [each.pod_interface for each in plan.interfaces].index(interface.pod_interface)
+    taken = set(others.values())
+    return first if first not in taken else next(n for n in range(len(taken) + 1) if n not in taken)
 
 
 def _forget_other_namespaces(world: World, state: State) -> None:
@@ -38,8 +67,8 @@ def _forget_other_namespaces(world: World, state: State) -> None:
             state.remove(record.nic.name)
 
 
-def _setup_interface(plan: NetPlan, position: int, world: World, state: State) -> NetReportInterface:
-    interface = plan.interfaces[position]
+def _setup_interface(plan: NetPlan, interface: NetPlanInterface, world: World, state: State) -> NetReportInterface:
+    position = _position(interface, plan, state)
     known = state.load(interface.pod_interface)
     if known is not None and known.binding != interface.binding:
         raise NetsetupError("binding", f"{interface.pod_interface} is already wired as {known.binding}", critical=True)
@@ -48,7 +77,8 @@ def _setup_interface(plan: NetPlan, position: int, world: World, state: State) -
     if known is None:
         # Before the first change: whoever finds a half-made wiring can go on from here, or take it down.
         sysctls = _present_sysctls(wiring, world)
-        state.save(Record(nic=nic, binding=interface.binding, namespace=world.namespace, sysctls=sysctls))
+        record = Record(nic=nic, binding=interface.binding, namespace=world.namespace, sysctls=sysctls)
+        state.save(replace(record, position=position))
     apply.apply(wiring.steps, world)
     return wiring.report
 
@@ -70,11 +100,11 @@ def _take_back(nics: list[str], world: World, state: State) -> None:
 
 def check(plan: NetPlan, world: World, state: State) -> NetReport:
     done = []
-    for position, interface in enumerate(plan.interfaces):
+    for interface in plan.interfaces:
         record = state.load(interface.pod_interface)
         if record is None:
             raise NetsetupError("check", f"{interface.pod_interface} was never set up")
-        wiring = compose.setup(plan, interface, record.nic, position)
+        wiring = compose.setup(plan, interface, record.nic, _position(interface, plan, state))
         missing = apply.first_missing(wiring.steps, world)
         if missing is not None:
             raise NetsetupError(name_of(missing), f"{interface.pod_interface}: not in place: {describe(missing)}")

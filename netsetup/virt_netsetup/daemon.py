@@ -6,6 +6,7 @@ process of its own namespace: that one collects it when it ends, and the Pod's e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
@@ -16,20 +17,30 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from virt_netsetup.model import NetsetupError
-from virt_netsetup.process import CLONE_NEWPID, Placement, cgroup_files, enter_namespace
+from virt_netsetup.process import CLONE_NEWPID, Placement, cgroup_files, enter_namespace, fork_to_become
 
+_GO = b"go"
 _CREDENTIALS = struct.Struct("=iII")
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C"}
 
 
 def start(
-    command: list[str], placement: Placement, prepare: Callable[[], object], ready: bytes, within_s: float
+    command: list[str],
+    placement: Placement,
+    *,
+    prepare: Callable[[], object],
+    begun: Callable[[int], object],
+    ready: bytes,
+    within_s: float,
 ) -> int:
     """Waits until the program has written `ready` to its error output; returns our number of its process.
 
-    `prepare` runs in the process that becomes the program. Nobody reads what it writes once it is ready.
+    `prepare` runs in the process that becomes the program, after `begun` was told its number: if we are killed before
+    that, the process ends too, and there is never a program that nobody knows of. Nobody reads what it writes once it
+    is ready.
     """
     join = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in _cgroups(placement)]
+    placement.still_there()
     if placement.separate:
         # From here on our children belong to the Pod's PID namespace; we ourselves stay.
         enter_namespace(placement.pid_namespace(), CLONE_NEWPID)
@@ -37,13 +48,21 @@ def start(
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
     try:
-        child = os.fork()
+        child = fork_to_become()
+        if child < 0:
+            raise NetsetupError("StartDhcp", "the machine has no room for another process")
         if child == 0:
+            ours.close()
             _become(command, join, prepare, theirs, mouth)
         os.waitpid(child, 0)
         os.close(mouth)
         theirs.close()
-        return _await(words, _peer(ours), ready, within_s)
+        pid = _peer(ours)
+        if pid:
+            begun(pid)
+            with contextlib.suppress(BrokenPipeError):
+                ours.send(_GO)
+        return _await(words, pid, ready, within_s)
     finally:
         ours.close()
         for descriptor in (words, *join):
@@ -61,10 +80,13 @@ def _become(
     try:
         for descriptor in join:
             os.write(descriptor, b"0")
-        if os.fork():
+        if fork_to_become():
+            # Also when there was no room for another process: then nobody says that it is here.
             os._exit(0)
         os.setsid()
         theirs.send(b"here")
+        if theirs.recv(len(_GO)) != _GO:
+            os._exit(0)
         silence = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         for number, descriptor in enumerate((silence, mouth, mouth)):
             os.dup2(descriptor, number)

@@ -37,15 +37,20 @@ class DhcpServers(Protocol):
     def runs(self, server: DhcpServer) -> bool: ...
     def start(self, server: DhcpServer) -> None: ...
     def stop(self, name: str) -> None: ...
-    def pid_of(self, name: str) -> int | None: ...
+    def known(self, name: str) -> bool: ...
 
 
 class Started(Struct):
-    """A process id alone may be somebody else's by now; with the time of its start it cannot."""
+    """A process id alone may be somebody else's by now; with the time of its start it cannot.
+
+    Written before the process becomes a server, and again when it serves: whoever was killed in between leaves one that
+    is not ready, and is started anew.
+    """
 
     pid: int
     start_time: int
     digest: str
+    ready: bool = True
 
 
 class Dnsmasq(Value, frozen=True):
@@ -54,11 +59,11 @@ class Dnsmasq(Value, frozen=True):
 
     def runs(self, server: DhcpServer) -> bool:
         started = self._started(server.name)
-        return started is not None and started.digest == _digest(server) and _alive(started)
+        return started is not None and started.ready and started.digest == _digest(server) and _alive(started)
 
-    def pid_of(self, name: str) -> int | None:
-        started = self._started(name)
-        return started.pid if started is not None and _alive(started) else None
+    def known(self, name: str) -> bool:
+        """Whether there is something to stop, or to forget."""
+        return self._folder().read(_file(name, "json")) is not None
 
     def start(self, server: DhcpServer) -> None:
         self.stop(server.name)
@@ -71,9 +76,17 @@ class Dnsmasq(Value, frozen=True):
             room.enter()
             give_up(CAPABILITIES)
 
-        pid = daemon.start([program, *server.arguments()], self.placement, prepare, READY, START_WITHIN_S)
-        record = Started(pid=pid, start_time=start_time(pid) or 0, digest=_digest(server))
-        folder.write(_file(server.name, "json"), encode(record))
+        def note(pid: int, ready: bool = False) -> None:
+            record = Started(pid=pid, start_time=start_time(pid) or 0, digest=_digest(server), ready=ready)
+            folder.write(_file(server.name, "json"), encode(record))
+
+        try:
+            words = [program, *server.arguments()]
+            pid = daemon.start(words, self.placement, prepare=prepare, begun=note, ready=READY, within_s=START_WITHIN_S)
+            note(pid, ready=True)
+        except (NetsetupError, OSError):
+            self.stop(server.name)
+            raise
 
     def stop(self, name: str) -> None:
         started = self._started(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -50,6 +51,12 @@ class Firewall:
         if self._runner is None:
             self._runner = open_runner()
         return self._runner.run(commands)
+
+
+def preload() -> None:
+    """The library stays when we fork. Its context is made later: it belongs to a namespace."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL(LIBRARY)
 
 
 def open_runner() -> Runner:

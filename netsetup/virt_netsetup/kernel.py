@@ -1,42 +1,40 @@
-"""The only door to the kernel's network configuration: links, addresses, routes, TAPs and sysctls of this namespace."""
+"""The only door to the kernel's network configuration: links, addresses, routes, TAPs and sysctls of this namespace.
+
+pyroute2 speaks to it. What it does not do for us are the ioctls of a TAP.
+"""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import ipaddress
 import os
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from virt_netsetup import netlink as nl
 from virt_netsetup.model import Address, Link, Route
+from virt_netsetup.pyroute import IPRoute, NetlinkError
 
-RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK, RTM_SETLINK = 16, 17, 18, 19
-RTM_NEWADDR, RTM_DELADDR, RTM_GETADDR = 20, 21, 22
-RTM_NEWROUTE, RTM_GETROUTE = 24, 26
-IFLA_ADDRESS, IFLA_IFNAME, IFLA_MTU, IFLA_MASTER, IFLA_LINKINFO = 1, 3, 4, 10, 18
-IFLA_PROTINFO = 12
-IFLA_INFO_KIND, IFLA_INFO_DATA, IFLA_INFO_SLAVE_DATA = 1, 2, 5
-IFLA_BR_FORWARD_DELAY, IFLA_BR_STP_STATE, IFLA_BR_MCAST_SNOOPING = 1, 5, 23
-IFLA_BRPORT_LEARNING = 8
-IFA_ADDRESS, IFA_LOCAL, IFA_FLAGS = 1, 2, 8
 IFA_F_NODAD, IFF_UP = 2, 1
-RTA_DST, RTA_OIF, RTA_GATEWAY = 1, 4, 5
 RT_TABLE_MAIN, RT_SCOPE_UNIVERSE, RT_SCOPE_LINK, RTN_UNICAST = 254, 0, 253, 1
 RTNH_F_ONLINK = 4
 TUNSETIFF, TUNSETPERSIST, TUNSETOWNER, TUNSETGROUP = 0x400454CA, 0x400454CB, 0x400454CC, 0x400454CE
 IFF_TAP, IFF_NO_PI, IFF_VNET_HDR, IFF_MULTI_QUEUE = 0x0002, 0x1000, 0x4000, 0x0100
+#: A bridge that forwards at once and does not guess who listens to a multicast group.
+KINDS = {"bridge": {"br_forward_delay": 0, "br_stp_state": 0, "br_mcast_snooping": 0}}
 
-_LINK = struct.Struct("=BBHiII")
-_ADDRESS = struct.Struct("=BBBBI")
-_ROUTE = struct.Struct("=BBBBBBBBI")
+#: As pyroute2 hands it out.
+Message = Any
 
 
 class Kernel(Protocol):
     """What the rest asks of the kernel; the unit tests have a fake of it, and one contract test runs on both."""
 
+    def link(self, name: str) -> Link | None: ...
     def links(self) -> list[Link]: ...
     def addresses(self, index: int) -> list[Address]: ...
     def routes(self, index: int) -> list[Route]: ...
@@ -65,31 +63,63 @@ class LinuxKernel:
     """Of the namespace in which the process is when this is made."""
 
     def __init__(self) -> None:
-        self._netlink = nl.Netlink()
+        # With the kernel's own words for what it refuses.
+        self._netlink = IPRoute(ext_ack=True)
+        # What was seen since our last change of a link: each step asks for the same again.
+        self._seen: dict[str, Link | None] = {}
+        self._addresses: list[tuple[int, Address]] | None = None
 
     def close(self) -> None:
         self._netlink.close()
 
+    def link(self, name: str) -> Link | None:
+        if name not in self._seen:
+            self._seen[name] = self._look(name)
+        return self._seen[name]
+
+    def _look(self, name: str) -> Link | None:
+        try:
+            with _refusals():
+                return next(map(link_of, self._netlink.link("get", ifname=name)), None)
+        except OSError as error:
+            if error.errno == errno.ENODEV:
+                return None
+            raise
+
+    def _forget(self) -> None:
+        self._seen.clear()
+        self._addresses = None
+
+    @contextmanager
+    def _change(self) -> Iterator[Any]:
+        """Of a link: others can change with it, as a bridge does with its ports, and its addresses can go."""
+        self._forget()
+        with _refusals():
+            yield self._netlink
+
     def links(self) -> list[Link]:
-        return [_parse_link(body) for body in self._netlink.dump(RTM_GETLINK, _LINK.pack(0, 0, 0, 0, 0, 0))]
+        with _refusals():
+            return [link_of(message) for message in self._netlink.link("dump")]
 
     def addresses(self, index: int) -> list[Address]:
-        bodies = self._netlink.dump(RTM_GETADDR, _ADDRESS.pack(0, 0, 0, 0, 0))
-        return [_parse_address(body) for body in bodies if _ADDRESS.unpack_from(body)[4] == index]
+        if self._addresses is None:
+            with _refusals():
+                found = list(self._netlink.addr("dump"))
+            self._addresses = [(message["index"], address_of(message)) for message in found]
+        return [address for owner, address in self._addresses if owner == index]
 
     def routes(self, index: int) -> list[Route]:
-        bodies = self._netlink.dump(RTM_GETROUTE, _ROUTE.pack(0, 0, 0, 0, 0, 0, 0, 0, 0))
-        parsed = (_parse_route(body, index) for body in bodies)
+        with _refusals():
+            parsed = [route_of(message, index) for message in self._netlink.route("dump", family=socket.AF_UNSPEC)]
         return [route for route in parsed if route is not None]
 
     def add_link(self, name: str, kind: str, mac: str, mtu: int) -> None:
-        body = _LINK.pack(0, 0, 0, 0, 0, 0) + nl.text(IFLA_IFNAME, name) + nl.number(IFLA_MTU, mtu)
-        body += nl.attribute(IFLA_ADDRESS, _mac_bytes(mac))
-        body += nl.nested(IFLA_LINKINFO, nl.text(IFLA_INFO_KIND, kind), *_link_data(kind))
-        self._netlink.change(RTM_NEWLINK, body, nl.NLM_F_CREATE | nl.NLM_F_EXCL)
+        with self._change() as netlink:
+            netlink.link("add", ifname=name, kind=kind, address=mac, mtu=mtu, **KINDS.get(kind, {}))
 
     def add_tap(self, name: str, uid: int, queues: int) -> None:
         flags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | (IFF_MULTI_QUEUE if queues > 1 else 0)
+        self._forget()
         device = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
@@ -100,7 +130,8 @@ class LinuxKernel:
             os.close(device)
 
     def delete_link(self, index: int) -> None:
-        self._netlink.change(RTM_DELLINK, _LINK.pack(0, 0, 0, index, 0, 0))
+        with self._change() as netlink:
+            netlink.link("del", index=index)
 
     def set_link(
         self,
@@ -112,36 +143,32 @@ class LinuxKernel:
         master: int | None = None,
         up: bool | None = None,
     ) -> None:
-        change = 0 if up is None else IFF_UP
-        body = _LINK.pack(0, 0, 0, index, IFF_UP if up else 0, change)
-        body += nl.text(IFLA_IFNAME, name) if name else b""
-        body += nl.attribute(IFLA_ADDRESS, _mac_bytes(mac)) if mac else b""
-        body += nl.number(IFLA_MTU, mtu) if mtu else b""
-        body += nl.number(IFLA_MASTER, master) if master is not None else b""
-        self._netlink.change(RTM_NEWLINK, body)
+        wanted = {"ifname": name or None, "address": mac or None, "mtu": mtu or None, "master": master}
+        if up is not None:
+            wanted["state"] = "up" if up else "down"
+        with self._change() as netlink:
+            netlink.link("set", index=index, **{key: value for key, value in wanted.items() if value is not None})
 
     def set_learning(self, index: int, learning: bool) -> None:
-        body = _LINK.pack(socket.AF_BRIDGE, 0, 0, index, 0, 0)
-        body += nl.nested(IFLA_PROTINFO, nl.byte(IFLA_BRPORT_LEARNING, int(learning)))
-        self._netlink.change(RTM_SETLINK, body)
+        with self._change() as netlink:
+            netlink.brport("set", index=index, learning=int(learning))
 
     def add_address(self, index: int, address: Address) -> None:
-        self._netlink.change(RTM_NEWADDR, _address_body(index, address), nl.NLM_F_CREATE | nl.NLM_F_REPLACE)
+        # No duplicate address detection: it waits for a carrier, which comes only with the guest.
+        flags = {"flags": IFA_F_NODAD} if address.version == 6 else {}
+        with _refusals():
+            self._netlink.addr("replace", index=index, address=address.ip, prefixlen=address.prefix, **flags)
+        if self._addresses is not None:
+            self._addresses.append((index, address))
 
     def delete_address(self, index: int, address: Address) -> None:
-        self._netlink.change(RTM_DELADDR, _address_body(index, address))
+        self._addresses = None
+        with _refusals():
+            self._netlink.addr("del", index=index, address=address.ip, prefixlen=address.prefix)
 
     def add_route(self, index: int, route: Route) -> None:
-        family = socket.AF_INET if route.version == 4 else socket.AF_INET6
-        destination = ipaddress.ip_network(route.destination, strict=False) if route.destination else None
-        scope = RT_SCOPE_UNIVERSE if route.gateway or route.version == 6 else RT_SCOPE_LINK
-        flags = RTNH_F_ONLINK if route.on_link else 0
-        length = destination.prefixlen if destination else 0
-        body = _ROUTE.pack(family, length, 0, 0, RT_TABLE_MAIN, route.protocol, scope, RTN_UNICAST, flags)
-        body += nl.attribute(RTA_DST, destination.network_address.packed) if destination else b""
-        body += nl.attribute(RTA_GATEWAY, ipaddress.ip_address(route.gateway).packed) if route.gateway else b""
-        body += nl.number(RTA_OIF, index)
-        self._netlink.change(RTM_NEWROUTE, body, nl.NLM_F_CREATE | nl.NLM_F_REPLACE)
+        with _refusals():
+            self._netlink.route("replace", oif=index, **route_words(route))
 
     def read_sysctl(self, name: str) -> str:
         return _sysctl_path(name).read_text().strip()
@@ -155,67 +182,62 @@ def _sysctl_path(name: str) -> Path:
     return Path("/proc/sys", name)
 
 
-def _mac_bytes(mac: str) -> bytes:
-    return bytes.fromhex(mac.replace(":", ""))
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the kernel refuses is an OSError, with the kernel's own sentence if it had one."""
+    try:
+        yield
+    except NetlinkError as error:
+        name, reason = os.strerror(error.code), str(error.args[1])
+        raise OSError(error.code, name if reason == name else f"{name} ({reason})") from error
 
 
-def _link_data(kind: str) -> tuple[bytes, ...]:
-    """A bridge that forwards at once and does not guess who listens to a multicast group."""
-    if kind != "bridge":
-        return ()
-    settings = (
-        nl.number(IFLA_BR_FORWARD_DELAY, 0),
-        nl.number(IFLA_BR_STP_STATE, 0),
-        nl.byte(IFLA_BR_MCAST_SNOOPING, 0),
-    )
-    return (nl.nested(IFLA_INFO_DATA, *settings),)
-
-
-def _parse_link(body: bytes) -> Link:
-    _, _, _, index, flags, _ = _LINK.unpack_from(body)
-    found = nl.attributes(body[_LINK.size :])
-    info = nl.attributes(found.get(IFLA_LINKINFO, b""))
-    port = nl.attributes(info.get(IFLA_INFO_SLAVE_DATA, b""))
+def link_of(message: Message) -> Link:
+    learning = message.get_nested("IFLA_LINKINFO", "IFLA_INFO_SLAVE_DATA", "IFLA_BRPORT_LEARNING")
     return Link(
-        index=index,
-        name=found[IFLA_IFNAME].rstrip(b"\0").decode(),
-        kind=info.get(IFLA_INFO_KIND, b"").rstrip(b"\0").decode(),
-        mac=found.get(IFLA_ADDRESS, b"").hex(":"),
-        mtu=int.from_bytes(found.get(IFLA_MTU, b""), "little"),
-        up=bool(flags & IFF_UP),
-        master=int.from_bytes(found.get(IFLA_MASTER, b""), "little"),
-        learning=bool(port[IFLA_BRPORT_LEARNING][0]) if IFLA_BRPORT_LEARNING in port else None,
+        index=message["index"],
+        name=message.get_attr("IFLA_IFNAME"),
+        kind=message.get_nested("IFLA_LINKINFO", "IFLA_INFO_KIND") or "",
+        mac=message.get_attr("IFLA_ADDRESS") or "",
+        mtu=message.get_attr("IFLA_MTU") or 0,
+        up=bool(message["flags"] & IFF_UP),
+        master=message.get_attr("IFLA_MASTER") or 0,
+        learning=None if learning is None else bool(learning),
     )
 
 
-def _parse_address(body: bytes) -> Address:
-    _, prefix, _, _, _ = _ADDRESS.unpack_from(body)
-    found = nl.attributes(body[_ADDRESS.size :])
-    return Address(ip=str(ipaddress.ip_address(found.get(IFA_LOCAL) or found[IFA_ADDRESS])), prefix=prefix)
+def address_of(message: Message) -> Address:
+    ip = message.get_attr("IFA_LOCAL") or message.get_attr("IFA_ADDRESS")
+    return Address(ip=str(ipaddress.ip_address(ip)), prefix=message["prefixlen"])
 
 
-def _address_body(index: int, address: Address) -> bytes:
-    ip = ipaddress.ip_address(address.ip)
-    family = socket.AF_INET if ip.version == 4 else socket.AF_INET6
-    body = _ADDRESS.pack(family, address.prefix, 0, 0, index)
-    # No duplicate address detection: it waits for a carrier, which comes only with the guest.
-    flags = nl.number(IFA_FLAGS, IFA_F_NODAD) if ip.version == 6 else b""
-    return body + nl.attribute(IFA_LOCAL, ip.packed) + nl.attribute(IFA_ADDRESS, ip.packed) + flags
-
-
-def _parse_route(body: bytes, index: int) -> Route | None:
-    family, length, _, _, table, protocol, _, kind, flags = _ROUTE.unpack_from(body)
-    found = nl.attributes(body[_ROUTE.size :])
-    through = int.from_bytes(found.get(RTA_OIF, b""), "little")
-    if table != RT_TABLE_MAIN or kind != RTN_UNICAST or through != index:
+def route_of(message: Message, index: int) -> Route | None:
+    """Nothing for a route through another interface, of another table, or that leads nowhere."""
+    through = message.get_attr("RTA_OIF")
+    if message["table"] != RT_TABLE_MAIN or message["type"] != RTN_UNICAST or through != index:
         return None
-    version = 4 if family == socket.AF_INET else 6
-    destination = f"{ipaddress.ip_address(found[RTA_DST])}/{length}" if RTA_DST in found else ""
-    gateway = str(ipaddress.ip_address(found[RTA_GATEWAY])) if RTA_GATEWAY in found else ""
+    destination = message.get_attr("RTA_DST")
     return Route(
-        destination=destination,
-        gateway=gateway,
-        version=version,
-        protocol=protocol,
-        on_link=bool(flags & RTNH_F_ONLINK),
+        destination=f"{destination}/{message['dst_len']}" if destination else "",
+        gateway=message.get_attr("RTA_GATEWAY") or "",
+        version=4 if message["family"] == socket.AF_INET else 6,
+        protocol=message["proto"],
+        on_link=bool(message["flags"] & RTNH_F_ONLINK),
     )
+
+
+def route_words(route: Route) -> dict[str, Any]:
+    """As pyroute2 wants to hear it."""
+    words: dict[str, Any] = {
+        "family": socket.AF_INET if route.version == 4 else socket.AF_INET6,
+        "table": RT_TABLE_MAIN,
+        "proto": route.protocol,
+        "scope": RT_SCOPE_UNIVERSE if route.gateway or route.version == 6 else RT_SCOPE_LINK,
+        "type": RTN_UNICAST,
+        "flags": RTNH_F_ONLINK if route.on_link else 0,
+    }
+    if route.destination:
+        words["dst"] = str(ipaddress.ip_network(route.destination, strict=False))
+    if route.gateway:
+        words["gateway"] = route.gateway
+    return words

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from virt_netsetup.model import Address, Link, NetsetupError, Value
-from virt_netsetup.steps import Nothing, Step, World, find_link, name_of, need_link
+from virt_netsetup.steps import Nothing, Step, World, name_of, need_link
 
 
 class AddLink(Value, frozen=True):
@@ -18,7 +18,7 @@ class AddLink(Value, frozen=True):
     fallback: str = ""
 
     def satisfied(self, world: World) -> bool:
-        link = find_link(world.kernel, self.name)
+        link = world.kernel.link(self.name)
         if link is not None and link.kind not in (self.kind, self.fallback):
             raise NetsetupError(
                 name_of(self), f"{self.name} exists and is a {link.kind or 'NIC'}, not a {self.kind}", True
@@ -45,7 +45,7 @@ class AddTap(Value, frozen=True):
     queues: int
 
     def satisfied(self, world: World) -> bool:
-        link = find_link(world.kernel, self.name)
+        link = world.kernel.link(self.name)
         if link is not None and link.kind != "tun":
             raise NetsetupError(name_of(self), f"{self.name} exists and is a {link.kind or 'NIC'}, not a TAP", True)
         return link is not None
@@ -64,7 +64,7 @@ class RemoveLink(Value, frozen=True):
     kinds: tuple[str, ...]
 
     def _link(self, world: World) -> Link | None:
-        link = find_link(world.kernel, self.name)
+        link = world.kernel.link(self.name)
         return link if link is not None and link.kind in self.kinds else None
 
     def satisfied(self, world: World) -> bool:
@@ -124,7 +124,8 @@ class SetMaster(Value, frozen=True):
 
     def inverse(self, world: World) -> Step:
         index = need_link(world.kernel, self.name).master
-        return SetMaster(self.name, next((link.name for link in world.kernel.links() if link.index == index), ""))
+        links = world.kernel.links() if index else []
+        return SetMaster(self.name, next((link.name for link in links if link.index == index), ""))
 
 
 class AddAddress(Value, frozen=True):
@@ -146,7 +147,7 @@ class DropAddress(Value, frozen=True):
     address: Address
 
     def satisfied(self, world: World) -> bool:
-        link = find_link(world.kernel, self.name)
+        link = world.kernel.link(self.name)
         return link is None or self.address not in world.kernel.addresses(link.index)
 
     def apply(self, world: World) -> None:

@@ -81,6 +81,8 @@ class PodNic(Value, frozen=True):
     addresses: tuple[Address, ...] = ()
     routes: tuple[Route, ...] = ()
     accepts_ra: bool = False
+    #: The kind of link, as the kernel calls it.
+    kind: str = ""
 
     @property
     def own_routes(self) -> tuple[Route, ...]:
@@ -112,3 +114,5 @@ class Record(Value, frozen=True):
     # Which network namespace this is about: a Pod whose sandbox was made anew has the same UID but another namespace.
     namespace: int
     sysctls: dict[str, str] = {}
+    #: Its number among the NICs of the Pod; older records have none.
+    position: int = -1

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
     from virt_netsetup.kernel import Kernel
 
 
+def _find(kernel: Kernel, index: int) -> Link | None:
+    return next((link for link in kernel.links() if link.index == index), None)
+
+
 def _nic(kernel: Kernel, index: int) -> Link:
-    for link in kernel.links():
-        if link.index == index:
-            return link
+    if (link := _find(kernel, index)) is not None:
+        return link
     raise NetsetupError("TakeNic", f"the Pod's interface with index {index} is gone", critical=True)
 
 
@@ -62,7 +65,7 @@ class TakeNic(Value, frozen=True):
 
 
 class RestoreNic(Value, frozen=True):
-    """The NIC as the CNI plugin left it."""
+    """The NIC as the CNI plugin left it. One that the Pod has lost meanwhile is nobody's to restore."""
 
     nic: PodNic
 
@@ -73,7 +76,9 @@ class RestoreNic(Value, frozen=True):
         return sorted(missing, key=lambda route: bool(route.gateway))
 
     def satisfied(self, world: World) -> bool:
-        link = _nic(world.kernel, self.nic.index)
+        link = _find(world.kernel, self.nic.index)
+        if link is None:
+            return True
         if (link.name, link.mac, link.master, link.up) != (self.nic.name, self.nic.mac, 0, True):
             return False
         present = world.kernel.addresses(link.index)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from virt_netsetup.kernel import Kernel
 from virt_netsetup.model import NetsetupError, PodNic
-from virt_netsetup.steps import find_link
 
 
 def pod_nic(kernel: Kernel, name: str) -> PodNic:
-    link = find_link(kernel, name)
+    link = kernel.link(name)
     if link is None:
         seen = ", ".join(sorted(link.name for link in kernel.links())) or "none"
         raise NetsetupError("podInterface", f"the Pod has no interface {name} (it has: {seen})")
@@ -21,6 +20,7 @@ def pod_nic(kernel: Kernel, name: str) -> PodNic:
         addresses=tuple(address for address in kernel.addresses(link.index) if address.is_global),
         routes=tuple(kernel.routes(link.index)),
         accepts_ra=_accepts_ra(kernel, name),
+        kind=link.kind,
     )
 
 

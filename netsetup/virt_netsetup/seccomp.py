@@ -1,4 +1,5 @@
-"""Which system calls a server that we leave in a Pod may make, as a program for the kernel's filter. Pure.
+"""Which system calls a server that we leave in a Pod may make, and which we ourselves may not, as programs for the
+kernel's filter. Pure.
 
 It names what dnsmasq and the C library need to serve DHCP and advertise a router, and no more: no new processes, no
 change of identity or namespaces, no mounts, and sockets for UDP, ICMPv6 and the list of links only. In particular none
@@ -42,6 +43,19 @@ CALLS = {
     "setsockopt": (54, 208), "getsockopt": (55, 209), "ioctl": (16, 29),
 }  # fmt: skip
 SOCKET = (41, 198)
+#: What wiring a Pod never needs, though root may do it: changing the kernel and the machine, and other processes.
+NEVER = {
+    "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272), "init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106),
+    "kexec_load": (246, 104), "kexec_file_load": (320, 294), "bpf": (321, 280), "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "open_by_handle_at": (304, 265), "reboot": (169, 142),
+    "swapon": (167, 224), "swapoff": (168, 225), "acct": (163, 89), "quotactl": (179, 60), "syslog": (103, 116),
+    "settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266),
+    "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "iopl": (172, _NONE),
+    "ioperm": (173, _NONE), "mknodat": (259, 33), "mknod": (133, _NONE),
+}  # fmt: skip
+#: From here on x86_64 has the same calls once more, for another ABI.
+_SECOND_ABI = 0x40000000
 _AF_INET, _AF_INET6, _AF_NETLINK, _SOCK_DGRAM, _SOCK_RAW, _ICMPV6, _ROUTES = 2, 10, 16, 2, 3, 58, 0
 #: Family, type and protocol of the sockets that it may make.
 SOCKETS = (
@@ -52,7 +66,7 @@ SOCKETS = (
 )
 _TYPE_MASK = 0xF
 
-_LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _AND, _RETURN = 0x20, 0x15, 0x35, 0x54, 0x06
 _NUMBER, _MACHINE, _ARGUMENTS = 0, 4, 16
 _ALLOW, _REFUSE, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 
@@ -64,19 +78,42 @@ def program(machine: str) -> bytes:
     if machine not in MACHINES:
         return b""
     architecture, column = MACHINES[machine]
-    numbers = [call[column] for call in CALLS.values() if call[column] != _NONE]
-    instructions: list[Instruction] = [
-        (_LOAD, 0, 0, _MACHINE),
-        (_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, _NUMBER),
-    ]
-    for number in numbers:
+    instructions = _start(architecture)
+    for number in _numbers(CALLS, column):
         instructions += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ALLOW)]
     sockets = _sockets()
     instructions += [(_EQUAL, 0, len(sockets), SOCKET[column]), *sockets]
     # As a kernel that does not know the call: the C library then takes an older one.
     instructions.append((_RETURN, 0, 0, _REFUSE | errno.ENOSYS))
+    return _packed(instructions)
+
+
+def refusing(machine: str) -> bytes:
+    """All calls but those of `NEVER`."""
+    if machine not in MACHINES:
+        return b""
+    architecture, column = MACHINES[machine]
+    refuse: Instruction = (_RETURN, 0, 0, _REFUSE | errno.EPERM)
+    instructions = [*_start(architecture), (_AT_LEAST, 0, 1, _SECOND_ABI), refuse]
+    for number in _numbers(NEVER, column):
+        instructions += [(_EQUAL, 0, 1, number), refuse]
+    return _packed([*instructions, (_RETURN, 0, 0, _ALLOW)])
+
+
+def _numbers(calls: dict[str, tuple[int, int]], column: int) -> list[int]:
+    return [call[column] for call in calls.values() if call[column] != _NONE]
+
+
+def _start(architecture: int) -> list[Instruction]:
+    return [
+        (_LOAD, 0, 0, _MACHINE),
+        (_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+
+
+def _packed(instructions: list[Instruction]) -> bytes:
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
 
 

@@ -37,12 +37,8 @@ class Step(Protocol):
     def inverse(self, world: World) -> Step: ...
 
 
-def find_link(kernel: Kernel, name: str) -> Link | None:
-    return next((link for link in kernel.links() if link.name == name), None)
-
-
 def need_link(kernel: Kernel, name: str) -> Link:
-    link = find_link(kernel, name)
+    link = kernel.link(name)
     if link is None:
         raise OSError(errno.ENODEV, f"there is no interface {name}")
     return link
@@ -72,11 +68,19 @@ class Nothing(Value, frozen=True):
 
 
 class Sysctl(Value, frozen=True):
+    """`optional`: a kernel that lacks it has nothing to switch off."""
+
     name: str
     value: str
+    optional: bool = False
 
     def satisfied(self, world: World) -> bool:
-        return world.kernel.read_sysctl(self.name) == self.value
+        try:
+            return world.kernel.read_sysctl(self.name) == self.value
+        except FileNotFoundError:
+            if self.optional:
+                return True
+            raise
 
     def apply(self, world: World) -> None:
         world.kernel.write_sysctl(self.name, self.value)
@@ -132,7 +136,7 @@ class StopDhcp(Value, frozen=True):
     name: str
 
     def satisfied(self, world: World) -> bool:
-        return world.dhcp.pid_of(self.name) is None
+        return not world.dhcp.known(self.name)
 
     def apply(self, world: World) -> None:
         world.dhcp.stop(self.name)

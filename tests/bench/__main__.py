@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import apiload, control, flood, small
+from tests.bench import apiload, control, flood, moves, plugging, relay, startcost, wiring
 from tests.bench.floor import Boot, Start, libvirt, pss_kib, raw_qemu, wait_for_line
 from tests.bench.rows import Row, show, times
 from tests.e2e.engine import GUEST_LAYOUT, VirtLocal, process_table
@@ -188,16 +188,20 @@ def main() -> None:
             engine.start()
             rows = [
                 *machine_rows(engine, boot),
+                *startcost.rows(engine),
                 *write_rows(engine),
                 *memory_rows(engine),
+                *plugging.rows(engine),
                 *service_rows(engine),
                 *api_rows(engine),
                 *control_rows(engine),
-                *small.rows(),
+                *wiring.rows(),
                 *flood.rows(),
+                *relay.rows(),
             ]
         finally:
             engine.stop()
+        rows += moves.own_rows(boot)
     show(rows)
 
 

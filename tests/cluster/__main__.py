@@ -60,6 +60,10 @@ def parser() -> argparse.ArgumentParser:
     hidden.add_argument("programs", type=Path)
     hidden.add_argument("role")
     hidden.set_defaults(body=_supervise)
+    agent = verbs.add_parser("networks", parents=[common])
+    agent.add_argument("kubeconfig", type=Path)
+    agent.add_argument("node")
+    agent.set_defaults(body=_networks)
     return top
 
 
@@ -115,6 +119,12 @@ def _supervise(options: argparse.Namespace) -> None:
     if layout is None:
         raise ClusterError(f"There is no cluster {options.cluster!r} here.")
     supervise.run(layout, options.programs, options.role)
+
+
+def _networks(options: argparse.Namespace) -> None:
+    from .networks import run
+
+    run(options.kubeconfig, options.node)
 
 
 @contextmanager

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from .layout import API_PORT, DOMAIN, Layout, Node
 
 CONTROL_PLANE = ("etcd", "apiserver", "controller-manager", "scheduler", "dns")
-NODE = ("containerd", "kubelet", "kube-proxy")
+NODE = ("containerd", "kubelet", "kube-proxy", "networks")
 #: A test waits for the death of a node, so it is noticed sooner than by default (50 s); nodes renew every 4 s.
 NODE_GRACE_S = 24
 NODE_LEASE_S = 16
+ROOT = Path(__file__).resolve().parents[2]
 _ETCD_PORT = 2379
 _ETCD_PEER_PORT = 2380
 
@@ -159,4 +161,11 @@ def node(layout: Layout, machine: Node, programs: Path) -> tuple[Program, ...]:
         Program("containerd", (str(programs / "containerd"), f"--config={home}/containerd.toml")),
         Program("kubelet", kubelet),
         Program("kube-proxy", proxy),
+        Program("networks", _networks(layout, machine)),
     )
+
+
+def _networks(layout: Layout, machine: Node) -> tuple[str, ...]:
+    """A program of ours, from the tree that started the cluster: a node has the machine's files."""
+    config = str(layout.component_kubeconfig("networks"))
+    return ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.cluster", "networks", config, machine.name)

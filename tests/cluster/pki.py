@@ -21,7 +21,7 @@ from virt_local.up.pki import (
     write_secret,
 )
 
-from . import configs
+from . import configs, networks
 from .layout import DOMAIN, Layout, Node
 
 #: Component → who it is; the default roles of Kubernetes know these users.
@@ -31,6 +31,7 @@ CLIENTS = {
     "scheduler": Leaf("system:kube-scheduler"),
     "kube-proxy": Leaf("system:kube-proxy"),
     "dns": Leaf("virtpod:dns"),
+    "networks": Leaf(networks.USER),
 }
 
 

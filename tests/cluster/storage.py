@@ -10,7 +10,7 @@ from typing import Any
 from .layout import Layout, Node
 
 CLASS = "local"
-EACH_NODE = 12
+EACH_NODE = 64
 _SIZE = "1Gi"
 
 

@@ -27,7 +27,6 @@ from .layout import Layout, Node
 
 CONTROL = "control"
 INIT = "init"
-ROOT = Path(__file__).resolve().parents[2]
 _STARTED_S = 60.0
 _SOCKET = "run/containerd/containerd.sock"
 
@@ -56,7 +55,7 @@ def launch(layout: Layout, programs: Path, role: str) -> None:
     command = [sys.executable, "-m", "tests.cluster", "supervise", "--cluster", layout.name, str(programs), role]
     with log.open("ab") as output:
         process = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            command, cwd=commands.ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     _await(process, told, log, role)
 

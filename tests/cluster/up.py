@@ -10,11 +10,25 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from virt_local.up import forwarding, links
+from virt_local.up.manifests import network_definitions
 from virt_local.up.network import forward_policy
 from virt_local.up.pki import write_public
 from virt_local.up.progress import Progress
 
-from . import binaries, cgroups, commands, configs, machine, network, pki, preflight, storage, supervise, tunables
+from . import (
+    binaries,
+    cgroups,
+    commands,
+    configs,
+    machine,
+    network,
+    networks,
+    pki,
+    preflight,
+    storage,
+    supervise,
+    tunables,
+)
 from .cluster import Cluster
 from .errors import ClusterError
 from .images import write_single
@@ -55,9 +69,16 @@ def start(name: str, nodes: int | None, progress: Progress, *, images: bool = Tr
     progress.step(f"control plane on {layout.bridge_address} ({', '.join(commands.CONTROL_PLANE)})")
     _start_nodes(cluster, programs, progress)
     _add_storage(cluster)
+    _add_networks(cluster)
     if images:
         load_project(cluster, progress)
     return cluster
+
+
+def _add_networks(cluster: Cluster) -> None:
+    """What an administrator applies who installs Multus: the kind, and the rights of who acts on it."""
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(network_definitions()))
+    cluster.kubectl("apply", "-f", "-", stdin=networks.ROLE)
 
 
 def _add_storage(cluster: Cluster) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +27,22 @@ def engine() -> Iterator[Engine]:
     finally:
         engine.stop()
     left = engine.leftovers()
+    assert not left, "left behind:\n" + "\n".join(left)
+
+
+@pytest.fixture(scope="session")
+def pair(engine: Engine) -> Iterator[Engine]:
+    """The engine, if it has two nodes; else a second virt-local that has, which stays for all who need it."""
+    if len(engine.get("nodes")["items"]) > 1:
+        yield engine
+        return
+    local = VirtLocal(nodes=2, letter="p")
+    try:
+        local.start()
+        yield local
+    finally:
+        local.stop()
+    left = local.leftovers()
     assert not left, "left behind:\n" + "\n".join(left)
 
 
@@ -91,6 +107,9 @@ class Space:
         )
 
 
+KUBEVIRT = ("-n", "virtpod", "kubevirt", "kubevirt")
+COMPONENTS = ("virt-api", "virt-controller", "virt-handler")
+Configure = Callable[[dict[str, Any]], None]
 _numbers = itertools.count(1)
 
 
@@ -101,3 +120,31 @@ def space(engine: Engine) -> Iterator[Space]:
     space = Space(engine, namespace)
     yield space
     engine.drop_namespace(namespace)
+
+
+@pytest.fixture
+def configure(engine: Engine) -> Iterator[Configure]:
+    """Lays a configuration over the one of the cluster; the old one comes back at the end, and nobody restarted."""
+    before = engine.get(*KUBEVIRT)["spec"].get("configuration", {})
+    pids = {name: engine.component_pids(name) for name in COMPONENTS}
+
+    def write(configuration: dict[str, Any]) -> None:
+        merged = {key: {**before.get(key, {}), **value} if isinstance(value, dict) else value
+                  for key, value in configuration.items()}  # fmt: skip
+        replace(engine, {**before, **merged})
+
+    yield write
+    replace(engine, before)
+    assert {name: engine.component_pids(name) for name in COMPONENTS} == pids
+
+
+def replace(engine: Engine, configuration: dict[str, Any]) -> None:
+    patch = json.dumps([{"op": "add", "path": "/spec/configuration", "value": configuration}])
+    engine.kubectl("patch", *KUBEVIRT, "--type=json", "-p", patch)
+
+
+def admitted(space: Space, manifest: dict[str, Any]) -> Any:
+    """The object as admission would leave it, or None where it is refused."""
+    args = ("-n", space.namespace, "create", "--dry-run=server", "-o", "json", "-f", "-")
+    done = space.engine.run("kubectl", *args, stdin=json.dumps(manifest))
+    return json.loads(done.stdout) if done.returncode == 0 else None

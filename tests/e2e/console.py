@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pty
+import re
 import select
 import subprocess
 import time
@@ -74,7 +75,7 @@ class Console:
             self._take(left)
         return at + len(text)
 
-    def prompt(self, *, within_s: float = 60) -> None:
+    def prompt(self, *, within_s: float = 120) -> None:
         """Presses Enter until the guest's shell answers: a guest that still boots swallows what is typed."""
         deadline = time.monotonic() + within_s
         mark = len(self.seen)
@@ -83,6 +84,13 @@ class Console:
                 raise AssertionError(f"no prompt within {within_s} s; seen: {self.seen[-2000:]!r}")
             self.send("")
             self.read(0.5)
+
+    def boot_id(self) -> str:
+        """Changes with each start of the guest. The kernel may say something in between."""
+        said = self.shell("cat /proc/sys/kernel/random/boot_id")
+        match = re.search(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", said)
+        assert match is not None, said
+        return match.group()
 
     def shell(self, command: str, *, within_s: float = 30) -> str:
         """Runs one command in the guest's shell and gives its output."""

@@ -144,6 +144,10 @@ class Engine:
         """Stored changes by resource, as the API server counts them."""
         raise NotImplementedError
 
+    def take_image(self, layout: Path, name: str) -> None:
+        """Makes an image known to every node."""
+        raise NotImplementedError
+
     def drop_namespace(self, namespace: str) -> None:
         self.kubectl("delete", "namespace", namespace, "--timeout=90s", timeout=120)
 
@@ -170,10 +174,11 @@ class Engine:
 
 
 def _second_octet(letter: str) -> int:
-    """Of the network of a virt-local: another for each worker of a run, and for each letter."""
+    """Of the network of a virt-local: another for each worker of a run, and there for each that is up at a time: the
+    one of the session, its pair of nodes, and one more."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     run = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-    return 180 + (8 * run + 2 * worker + (letter != "e")) % 60
+    return 180 + (8 * run + 3 * worker + {"e": 0, "p": 1}.get(letter, 2)) % 60
 
 
 class VirtLocal(Engine):
@@ -200,7 +205,10 @@ class VirtLocal(Engine):
         up = ["up", "--detach", "--port", str(self.port), "--network-cidr", self.network, "--nodes", str(self.nodes)]
         done = self._local(*up)
         assert done.returncode == 0, done.stdout + done.stderr
-        done = self._local("image", "import", str(GUEST_LAYOUT), "--name", GUEST_IMAGE)
+        self.take_image(GUEST_LAYOUT, GUEST_IMAGE)
+
+    def take_image(self, layout: Path, name: str) -> None:
+        done = self._local("image", "import", str(layout), "--name", name)
         assert done.returncode == 0, done.stdout + done.stderr
 
     def stop(self) -> None:

@@ -69,6 +69,11 @@ class Kubernetes(Engine):
         eventually(lambda: len(self._spaces()) <= 1, within_s=180, what="no namespace but this test's")
         return granted_writes(self.kubectl("get", "--raw", "/metrics"))
 
+    def take_image(self, layout: Path, name: str) -> None:
+        if not self.cluster.owned:
+            pytest.skip("needs an image on the nodes of a cluster that is not ours")
+        self.cluster.load(layout, name=name)
+
     def drop_namespace(self, namespace: str) -> None:
         """Kubernetes takes its time over a namespace, which the next test need not wait for."""
         self.kubectl("delete", "namespace", namespace, "--wait=false")

@@ -5,51 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Space
+from .conftest import COMPONENTS, KUBEVIRT, Configure, Space, admitted
 from .engine import Engine, eventually
 from .manifests import kernel_boot, vmi
 from .test_instancetype import size, vm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.alone]
-
-KUBEVIRT = ("-n", "virtpod", "kubevirt", "kubevirt")
-COMPONENTS = ("virt-api", "virt-controller", "virt-handler")
-
-Configure = Callable[[dict[str, Any]], None]
-
-
-@pytest.fixture
-def configure(engine: Engine) -> Iterator[Configure]:
-    """Lays a configuration over the one of the cluster; the old one comes back at the end, and nobody restarted."""
-    before = engine.get(*KUBEVIRT)["spec"].get("configuration", {})
-    pids = {name: engine.component_pids(name) for name in COMPONENTS}
-
-    def write(configuration: dict[str, Any]) -> None:
-        merged = {key: {**before.get(key, {}), **value} if isinstance(value, dict) else value
-                  for key, value in configuration.items()}  # fmt: skip
-        replace(engine, {**before, **merged})
-
-    yield write
-    replace(engine, before)
-    assert {name: engine.component_pids(name) for name in COMPONENTS} == pids
-
-
-def replace(engine: Engine, configuration: dict[str, Any]) -> None:
-    patch = json.dumps([{"op": "add", "path": "/spec/configuration", "value": configuration}])
-    engine.kubectl("patch", *KUBEVIRT, "--type=json", "-p", patch)
-
-
-def admitted(space: Space, manifest: dict[str, Any]) -> Any:
-    """The object as admission would leave it, or None where it is refused."""
-    args = ("-n", space.namespace, "create", "--dry-run=server", "-o", "json", "-f", "-")
-    done = space.engine.run("kubectl", *args, stdin=json.dumps(manifest))
-    return json.loads(done.stdout) if done.returncode == 0 else None
 
 
 def bare_vmi(name: str) -> dict[str, Any]:
@@ -79,10 +45,10 @@ def test_there_is_one_from_the_start_and_it_is_deployed(engine: Engine) -> None:
 
 def test_what_has_no_effect_is_said(engine: Engine) -> None:
     """To the person who writes it, who could take the answer for a promise."""
-    patch = json.dumps({"spec": {"workloadUpdateStrategy": {"workloadUpdateMethods": ["Evict"]}}})
+    patch = json.dumps({"spec": {"imageTag": "v1"}})
     done = engine.run("kubectl", "patch", *KUBEVIRT, "--type=merge", "--dry-run=server", "-p", patch)
     assert done.returncode == 0, done.stderr
-    assert "Warning: spec.workloadUpdateStrategy has no effect: " in done.stderr
+    assert "Warning: spec.imageTag has no effect: " in done.stderr
 
 
 def test_the_default_network_changes_at_once(space: Space, configure: Configure) -> None:

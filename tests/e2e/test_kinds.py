@@ -100,7 +100,6 @@ def test_a_mistake_is_named(space: Space, kind: str, change: dict[str, Any], sai
 
 #: kind → a spec with which it was once stored, to wait for ever
 NOT_BUILT: dict[str, dict[str, Any]] = {
-    "VirtualMachineInstanceMigration": {"vmiName": "machine"},
     "VirtualMachineSnapshot": {"source": VM},
     "VirtualMachineSnapshotContent": {"source": {"virtualMachine": {"spec": {}}}},
     "VirtualMachineRestore": {"target": VM, "virtualMachineSnapshotName": "s"},
@@ -108,7 +107,6 @@ NOT_BUILT: dict[str, dict[str, Any]] = {
     "VirtualMachineClone": {"source": VM},
     "VirtualMachineBackup": {"source": VM, "pvcName": "p"},
     "VirtualMachineBackupTracker": {"source": VM},
-    "MigrationPolicy": {"selectors": {}},
 }
 
 

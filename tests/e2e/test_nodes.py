@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from .conftest import Space
-from .engine import Engine, VirtLocal, eventually
+from .engine import Engine, eventually
 from .manifests import kernel_boot
 from .vms import Machine, vm
 
@@ -23,21 +23,6 @@ SCHEDULABLE = "kubevirt.io/schedulable"
 #: Named as those of all tests, whose end the engine waits for.
 NAMESPACE = f"e2e-{os.getpid()}-silent"
 LONG_AGO = "kubevirt.io/heartbeat=2020-01-01T00:00:00Z"
-
-
-@pytest.fixture(scope="module")
-def pair(engine: Engine) -> Iterator[Engine]:
-    """The engine, if it has two nodes; else a second virt-local that has."""
-    if len(engine.get("nodes")["items"]) > 1:
-        yield engine
-        return
-    local = VirtLocal(nodes=2, letter="n")
-    try:
-        local.start()
-        yield local
-    finally:
-        local.stop()
-    assert not local.leftovers()
 
 
 @contextmanager

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
 from typing import Any
 
 import pytest
+
+from virt_launcher.guestprobe.ask import NOT_ASKED
+from virt_launcher.hypervisor.agent import MAX_OUTPUT
 
 from .conftest import Space
 from .console import Console
 from .engine import eventually
 from .manifests import vmi
+from .test_lessons import pod_of
 from .vms import Machine, conditions, vm
 
 pytestmark = pytest.mark.e2e
@@ -44,6 +49,32 @@ def follows(space: Space, probe: dict[str, Any], good: str, bad: str) -> None:
 def test_ready_follows_a_command_in_the_guest(space: Space) -> None:
     command = ["/bin/sh", "-c", "test -e /run/good"]
     follows(space, {"exec": {"command": command}}, "touch /run/good", "rm /run/good")
+
+
+def test_a_command_in_the_guest_gives_its_output_and_exit_code(space: Space) -> None:
+    """By the program that the probes use, from the launcher's container: there is no shell in it."""
+    space.apply(vmi("asked", readinessProbe={"guestAgentPing": {}} | OFTEN))
+    space.ready("asked")
+    pod = pod_of(space, "asked")
+
+    def run(*command: str, timeout_s: int = 20) -> subprocess.CompletedProcess[str]:
+        first, *rest = command
+        words = ["virt-probe", "--timeoutSeconds", str(timeout_s), "--command", first, "--", *rest]
+        return space.engine.run("kubectl", "-n", space.namespace, "exec", pod, "-c", "compute", "--", *words)
+
+    done = run("/bin/sh", "-c", ". /etc/os-release; echo $ID; echo trouble >&2; exit 7")
+    assert done.returncode == 7
+    assert done.stdout.splitlines() == ["virtpod-guest", "trouble"]
+    assert run("/bin/true").returncode == 0
+    missing = run("/bin/no-such-program")
+    assert missing.returncode == NOT_ASKED
+    assert "no-such-program" in missing.stderr
+    flood = run("/bin/sh", "-c", "head -c 400000 /dev/zero | tr '\\0' x; exit 3")
+    assert flood.returncode == 3
+    assert 0 < len(flood.stdout) <= MAX_OUTPUT
+    late = run("/bin/sleep", "600", timeout_s=1)
+    assert late.returncode == NOT_ASKED
+    assert "did not end within 1 s" in late.stderr
 
 
 def test_ready_follows_a_port_of_the_guest(space: Space) -> None:

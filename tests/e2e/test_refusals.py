@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -52,20 +53,18 @@ def test_refused_with_the_path_of_the_field(space: Space, manifest: dict[str, An
     assert not space.engine.get("-n", space.namespace, "pods")["items"]
 
 
-CLAIM = {"name": "c", "resourceClaimName": "x"}
-
-
 @pytest.mark.parametrize("kind", ["VirtualMachineInstance", "VirtualMachine"])
 def test_all_that_is_not_built_is_named_at_once_and_nothing_is_stored(space: Space, kind: str) -> None:
-    manifest = vmi("ahead", resourceClaims=[CLAIM])
-    manifest["spec"]["domain"]["cpu"] = {"cores": 1, "realtime": {}}
-    manifest["spec"]["domain"]["devices"]["hostDevices"] = [{"name": "card", "deviceName": "vendor.example/card"}]
+    manifest = vmi("ahead", networks=[{"name": "default", "resourceClaim": {"claimName": "c", "requestName": "r"}}])
+    manifest["spec"]["domain"]["devices"]["disks"][0]["changedBlockTracking"] = True
+    manifest["spec"]["domain"]["devices"]["interfaces"] = [{"name": "default", "sriov": {}}]
     above = "spec"
     if kind == "VirtualMachine":
         above = "spec.template.spec"
         manifest |= {"kind": kind, "spec": {"runStrategy": "Always", "template": {"spec": manifest["spec"]}}}
     said = space.refuse(manifest)
-    for field in ("resourceClaims", "domain.cpu.realtime", "domain.devices.hostDevices"):
+    missing = ("networks[0].resourceClaim", "domain.devices.disks[0].changedBlockTracking")
+    for field in (*missing, "domain.devices.interfaces[0].sriov"):
         assert f"{above}.{field}: " in said
     assert said.count("is not built yet") >= 3
     for plural in ("vm", "vmi", "pods"):
@@ -80,6 +79,19 @@ def test_absent_image_is_named(space: Space) -> None:
     eventually(lambda: "virtpod.internal/absent:v9" in space.virtctl("explain", "vmi", "noimage"), within_s=30)
     space.kubectl("delete", "vmi", "noimage", "--timeout=60s")
     space.gone("pods")
+
+
+def test_device_that_nobody_permits_is_warned_of_and_waited_for(space: Space) -> None:
+    """Its name may be that of something else, so no Pod asks for it; the VMI says which field it is."""
+    manifest = vmi("gpu")
+    manifest["spec"]["domain"]["devices"]["gpus"] = [{"name": "g", "deviceName": "cpu"}]
+    done = space.engine.run("kubectl", "-n", space.namespace, "apply", "-f", "-", stdin=json.dumps(manifest))
+    assert done.returncode == 0, done.stderr
+    assert "Warning: spec.domain.devices.gpus[0].deviceName" in done.stderr
+    field = "spec.domain.devices.gpus[0].deviceName"
+    eventually(lambda: field in space.virtctl("explain", "vmi", "gpu"), within_s=30)
+    assert not space.engine.get("-n", space.namespace, "pods")["items"]
+    space.kubectl("delete", "vmi", "gpu", "--timeout=60s")
 
 
 def test_unknown_processor_model_fails_with_the_field(space: Space) -> None:

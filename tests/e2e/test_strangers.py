@@ -51,8 +51,8 @@ def test_a_false_launcher_neither_ends_nor_takes_over_a_guest(space: Space) -> N
     image = next(pod for pod in pods if pod["metadata"]["uid"] == uid)["spec"]["containers"][0]["image"]
     false_launcher(space, seen, image, ["true"])
     eventually(lambda: turned_away(space), within_s=60, what="the false launcher gone")
-    events = space.kubectl("get", "events", "--field-selector", "reason=StrangerPod", "-o", "name")
-    assert events.strip(), "nobody said why the Pod went"
+    told = ("get", "events", "--field-selector", "reason=StrangerPod", "-o", "name")
+    eventually(lambda: space.kubectl(*told).strip(), within_s=30, what="the reason why the Pod went")
     with space.console("own") as console:
         console.prompt()
         assert "still-here" in console.shell("echo still-here", within_s=30)

@@ -129,7 +129,7 @@ def test_a_start_that_fails(space: Space, strategy: str) -> None:
 
 
 def test_more_memory_needs_a_restart(space: Space) -> None:
-    """Without migration nothing can bring it to the running guest, and the VM says so."""
+    """A guest of less than 1Gi is not made to grow (test_grow.py has one that is), and the VM says so."""
     machine = make(space, "grows", "Always")
     machine.printable("Running")
     first = machine.uid()

@@ -254,14 +254,14 @@ def cpus(space: Space, name: str) -> int:
     return int(re.findall(r"(?m)^(\d+)\r?$", text)[-1])
 
 
-def test_more_sockets_need_a_restart_and_then_the_guest_has_them(space: Space) -> None:
+def test_more_cores_need_a_restart_and_then_the_guest_has_them(space: Space) -> None:
     """The VM says at once which field waits; the running VMI stays as it is; taken back, nothing waits any more."""
     machine = make(space, "grows", "Always")
     machine.printable("Running")
     first = machine.uid()
 
-    def ask(sockets: int) -> None:
-        patch = json.dumps({"spec": {"template": {"spec": {"domain": {"cpu": {"sockets": sockets}}}}}})
+    def ask(cores: int) -> None:
+        patch = json.dumps({"spec": {"template": {"spec": {"domain": {"cpu": {"cores": cores}}}}}})
         space.kubectl("patch", "vm", "grows", "--type=merge", "-p", patch)
 
     def told() -> str:
@@ -270,8 +270,8 @@ def test_more_sockets_need_a_restart_and_then_the_guest_has_them(space: Space) -
 
     for _ in range(2):
         ask(2)
-        eventually(lambda: "spec.template.spec.domain.cpu.sockets" in told(), within_s=20, what="RestartRequired")
-        assert space.vmi("grows")["spec"]["domain"]["cpu"]["sockets"] == 1
+        eventually(lambda: "spec.template.spec.domain.cpu.cores" in told(), within_s=20, what="RestartRequired")
+        assert space.vmi("grows")["spec"]["domain"]["cpu"]["cores"] == 1
         assert cpus(space, "grows") == 1
         ask(1)
         eventually(lambda: not told(), within_s=20, what="no RestartRequired")

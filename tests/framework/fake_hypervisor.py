@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 
 from virt_launcher.domain.codec import from_element, slots_of
 from virt_launcher.domain.domain import Devices, Domain, from_xml, to_xml
-from virt_launcher.errors import LauncherError, NoMachineError, UnavailableError, WrongStateError
+from virt_launcher.errors import AbortedError, LauncherError, NoMachineError, UnavailableError, WrongStateError
 from virt_launcher.hypervisor.ports import (
     ALIVE,
     AgentFilesystem,
@@ -20,10 +20,12 @@ from virt_launcher.hypervisor.ports import (
     Change,
     Facts,
     GuestExit,
+    JobFigures,
     Measurement,
     SevInfo,
     State,
 )
+from virt_launcher.moves.plan import MovePlan
 
 
 class FakeHypervisor:
@@ -40,10 +42,19 @@ class FakeHypervisor:
         self.refuses = ""
         self.report: AgentReport | None = None
         self.errors: dict[str, str] = {}
+        #: What the guest sees of its disks; one without an entry is as large as can be.
+        self.disk_sizes: dict[str, int] = {}
+        #: What a dump of the memory does with its file.
+        self.dump: Callable[[str], None] = lambda path: None
+        self.aborted = threading.Event()
+        #: How fast the guest changes its memory; measured once it was asked for.
+        self.dirty_mib = 0
+        self.dirty: dict[str, int] = {}
         #: What libvirt says when the device with this alias is to change.
         self.device_errors: dict[str, str] = {}
         self.screen = b"P6\n2 1\n255\n\xff\x00\x00\x00\x00\xff"
         self.agent = AgentInfo("7.2")
+        self.frozen = False
         self.users: tuple[AgentUser, ...] = ()
         self.filesystems: tuple[AgentFilesystem, ...] = ()
         #: How the commands in the guest end; one that has no entry runs for ever.
@@ -55,12 +66,19 @@ class FakeHypervisor:
         self.no_users: set[str] = set()
         #: None: the processor has no SEV.
         self.sev: SevInfo | None = None
+        #: What a move shows; it lasts until `finish_move`.
+        self.figures: JobFigures | None = None
+        self.move_error: LauncherError | None = None
+        self._move = threading.Event()
         self.measured = Measurement("measured", 1, 55, 7, 3)
 
     # -- the protocol ----------------------------------------------------------------------------------------------
 
     def version(self) -> int:
         return 9_000_000
+
+    def qemu_version(self) -> int:
+        return 7_002_022
 
     def define(self, xml: str) -> None:
         with self._called("define"):
@@ -130,9 +148,38 @@ class FakeHypervisor:
             devices.disks = [disk for disk in devices.disks if disk.alias != alias]
             devices.interfaces = [nic for nic in devices.interfaces if nic.alias != alias]
 
+    def set_processors(self, count: int) -> None:
+        with self._called(f"set_processors {count}"):
+            self._alive()
+            assert self._domain is not None
+            assert self._domain.vcpu is not None
+            if count > (self._domain.vcpu.value or 0):
+                raise LauncherError("requested vcpus is greater than max allowable vcpus for the live domain")
+            self._domain.vcpu.current = count
+
     def stats(self) -> dict[str, Any]:
         with self._called("stats"):
-            return {"cpu.time": 1} if self._state in ALIVE else {}
+            return {"cpu.time": 1, **self.dirty} if self._state in ALIVE else {}
+
+    def disk_size(self, target: str) -> int:
+        with self._called(f"disk_size {target}"):
+            self._alive()
+            return self.disk_sizes.get(target, 1 << 62)
+
+    def resize_disk(self, target: str, size: int) -> None:
+        with self._called(f"resize_disk {target} {size}"):
+            self._alive()
+            self.disk_sizes[target] = size
+
+    def dump_memory(self, path: str) -> None:
+        with self._called("dump_memory"):
+            self._alive()
+        self.dump(path)
+
+    def start_dirty_rate(self, seconds: int) -> None:
+        with self._called(f"start_dirty_rate {seconds}"):
+            self._alive()
+            self.dirty = {"dirtyrate.calc_status": 2, "dirtyrate.megabytes_per_second": self.dirty_mib}
 
     def disk_errors(self) -> dict[str, str]:
         return self.errors
@@ -190,11 +237,19 @@ class FakeHypervisor:
         with self._called("reset"):
             self._alive()
 
+    def is_frozen(self) -> bool:
+        self._ask_agent("is_frozen")
+        return self.frozen
+
     def freeze(self) -> None:
         self._ask_agent("freeze")
+        if self.frozen:
+            raise LauncherError("Command guest-fsfreeze-freeze has been disabled: the agent is in frozen state")
+        self.frozen = True
 
     def thaw(self) -> None:
         self._ask_agent("thaw")
+        self.frozen = False
 
     def screenshot(self, receive: Callable[[bytes], None]) -> None:
         with self._called("screenshot"):
@@ -226,6 +281,40 @@ class FakeHypervisor:
         with self._called(f"inject_secret {header} {secret}"):
             self._alive()
             self.sev_info()
+
+    def migrate(self, plan: MovePlan) -> None:
+        self.calls.append("migrate")
+        self.figures = self.figures or JobFigures(total=100, remaining=100)
+        self._move.wait(10)
+        if self.move_error is not None:
+            raise self.move_error
+        with self._lock:
+            self._state, self._reason = State.SHUTOFF, "Migrated"
+
+    def finish_split(self, plan: MovePlan) -> None:
+        self.calls.append("finish_split")
+        self.becomes(State.SHUTOFF, "Migrated")
+
+    def finish_move(self, error: LauncherError | None = None) -> None:
+        self.move_error = error
+        self._move.set()
+
+    def job(self) -> JobFigures | None:
+        return None if self._move.is_set() else self.figures
+
+    def last_job(self) -> JobFigures | None:
+        return self.figures
+
+    def abort_job(self) -> None:
+        self.calls.append("abort_job")
+        self.aborted.set()
+        self.finish_move(AbortedError("aborted"))
+
+    def start_post_copy(self) -> None:
+        self.calls.append("start_post_copy")
+
+    def allow_downtime(self, milliseconds: int) -> None:
+        self.calls.append(f"allow_downtime {milliseconds}")
 
     def watch(self, watcher: Callable[[Change], None]) -> None:
         self._watchers.append(watcher)

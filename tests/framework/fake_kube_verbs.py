@@ -18,6 +18,10 @@ JSON_PATCH = "application/json-patch+json"
 DELETED = "2026-01-01T00:00:00Z"
 
 
+#: The resources of a Pod that runs.
+_RESIZE = "/resize"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     method: str
@@ -33,11 +37,11 @@ class Request:
     @property
     def is_status(self) -> bool:
         """The approval of a certificate request is a part of its status."""
-        return self.target != self.path
+        return self.target != self.path and not self.path.endswith(_RESIZE)
 
     @property
     def target(self) -> str:
-        return self.path.removesuffix("/status").removesuffix("/approval")
+        return self.path.removesuffix("/status").removesuffix("/approval").removesuffix(_RESIZE)
 
     @property
     def name(self) -> str:

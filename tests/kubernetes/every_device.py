@@ -6,17 +6,11 @@ Each machine starts paused: no guest runs, and the emulated processor costs noth
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-import threading
 from pathlib import Path
 
 import libvirt
-
-from virt_launcher.hypervisor.daemon import Daemon
-from virt_launcher.process.children import Children, block_signals
-from virt_launcher.settings import Paths
+from in_image import libvirt_of_the_image
 
 OVMF = "/usr/share/OVMF/OVMF"
 NICS = ("virtio", "e1000", "e1000e", "rtl8139", "pcnet", "ne2k_pci")
@@ -65,31 +59,14 @@ def machines(folder: Path) -> dict[str, str]:
 
 
 def main() -> None:
-    block_signals()
-    children, stop = Children(), threading.Event()
-    threading.Thread(target=children.run, args=(stop,), daemon=True).start()
-    folder = Path(tempfile.mkdtemp())
-    # libvirt keeps a TPM's state and its certificates under the user's home.
-    os.environ |= {"HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")}
     Path("/dev/urandom").exists() or sys.exit("no /dev/urandom here")
-    daemon = Daemon(Paths(private=folder / "private", libvirt=folder / "run"), children)
-    daemon.start()
-    connection = connect(daemon)
-    for name, xml in machines(folder).items():
-        try:
-            connection.createXML(xml, libvirt.VIR_DOMAIN_START_PAUSED).destroy()
-        except libvirt.libvirtError as error:
-            sys.exit(f"{name}: {error}\n{daemon.last_words()}")
-        print(f"{name} started")
-    daemon.stop()
-
-
-def connect(daemon: Daemon) -> libvirt.virConnect:
-    for _ in range(100):
-        if daemon.socket.exists():
-            return libvirt.open(daemon.uri)
-        threading.Event().wait(0.1)
-    sys.exit(daemon.last_words())
+    with libvirt_of_the_image() as (connection, daemon, folder):
+        for name, xml in machines(folder).items():
+            try:
+                connection.createXML(xml, libvirt.VIR_DOMAIN_START_PAUSED).destroy()
+            except libvirt.libvirtError as error:
+                sys.exit(f"{name}: {error}\n{daemon.last_words()}")
+            print(f"{name} started")
 
 
 if __name__ == "__main__":

@@ -359,7 +359,7 @@ def test_a_launcher_keeps_its_marks_or_loses_them(cluster: Cluster, tenant: Acco
         "update nodes",
         "delete nodes",
         "patch nodes/x --subresource status",
-        "patch pods -n default",
+        "update pods -n default",
         "create serviceaccounts/virt-handler --subresource token -n virtpod",
         "impersonate users",
     ],
@@ -368,6 +368,30 @@ def test_rights_that_virt_controller_does_not_have(controller: Account, question
     verb, resource, *rest = question.split()
     done = controller.ask("auth", "can-i", verb, resource, *rest)
     assert done.stdout.strip() == "no", done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "[]"}}}, ""),
+        ({"metadata": {"annotations": {"kubevirt.io/domain": "another"}}}, "only the networks"),
+        ({"metadata": {"labels": {"kubevirt.io/created-by": "x"}}}, "may not change labels"),
+        ({"metadata": {"ownerReferences": None}}, "may not change labels, finalizers and owners"),
+        ({"spec": {"activeDeadlineSeconds": 1}}, "may not change the spec of a Pod"),
+    ],
+)
+def test_of_a_launcher_virt_controller_changes_the_networks_only(
+    cluster: Cluster, controller: Account, change: object, told: str
+) -> None:
+    said = controller.patch("Pod", launcher(cluster), change, SPACE)
+    assert told in said
+    assert bool(told) is bool(said), said
+
+
+def test_virt_controller_does_not_reach_the_pods_of_others(cluster: Cluster, controller: Account) -> None:
+    pod = cluster.get("pods", "-n", "virtpod", "-l", "kubevirt.io=virt-handler")["items"][0]["metadata"]["name"]
+    change = {"metadata": {"annotations": {"k8s.v1.cni.cncf.io/networks": "[]"}}}
+    assert "may not change the Pods of others" in controller.patch("Pod", pod, change, "virtpod")
 
 
 def request(*asked: str, signer: str = SIGNER_HANDLER) -> dict[str, object]:

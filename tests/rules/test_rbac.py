@@ -70,10 +70,27 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.certificates.writes:Writer._publish:write_operations": _each("patch", "Secret", *_TARGETS),
     "virt_controller.certificates.writes:Writer._share:write_operations": _each("patch", "ConfigMap"),
     "virt_controller.certificates.writes:Writer._write:write_operations": _each("patch", "Secret"),
+    "virt_controller.evacuation.controller:EvacuationController._move:create": _each(
+        "create", "VirtualMachineInstanceMigration"
+    ),
+    "virt_controller.hotplug.controller:HotplugController._create:create": _each("create", "Pod"),
+    # It does not hold up the deletion of the launcher Pod, so no right over that is needed.
+    "virt_controller.hotplug.render:_metadata:OwnerReference": frozenset(),
     # Applying an object that is not there yet creates it.
     "virt_controller.install:DefaultKubeVirt.reconcile:patch": _each("create", "KubeVirt"),
     "virt_controller.launcher_pod.render:controller_reference:OwnerReference": _each(
         "update", "VirtualMachineInstance", subresource="finalizers"
+    ),
+    "virt_controller.migration.controller:MigrationController._write_vmi:write_difference": _each(
+        "patch", "VirtualMachineInstance"
+    ),
+    "virt_controller.migration.controller:MigrationController._create_pod:create": _each("create", "Pod"),
+    "virt_controller.migration.volumes:Bringer.create:create": _each("create", "Pod"),
+    "virt_controller.migration.controller:MigrationController._write_job:write_difference": _each(
+        "patch", "VirtualMachineInstanceMigration"
+    ),
+    "virt_controller.migration.controller:MigrationController._write_job:write_status": _each(
+        "patch", "VirtualMachineInstanceMigration", subresource="status"
     ),
     "virt_controller.pool.preserve:_detach_data_volume:raw": frozenset(
         (Right("get", _DATA_VOLUMES), Right("patch", _DATA_VOLUMES))
@@ -84,7 +101,12 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.sets.members:release:write_operations": _each("patch", *_MACHINES),
     "virt_controller.sets.members:take_over:owner_reference": _each("update", *_SETS, subresource="finalizers"),
     "virt_controller.sets.members:take_over:write_operations": _each("patch", *_MACHINES),
+    "virt_controller.update.controller:UpdateController._evict:raw": _each("create", "Pod", subresource="eviction"),
+    "virt_controller.update.controller:UpdateController._move:create": _each(
+        "create", "VirtualMachineInstanceMigration"
+    ),
     "virt_controller.uninstall:_namespaces:list": _each("list", *_MACHINES),
+    "virt_controller.vmi.keptstate:StateKeeper.make:create": _each("create", "PersistentVolumeClaim"),
     "virt_controller.vm.actions:Actions._keep_revision:create": _each("create", "ControllerRevision"),
     "virt_controller.vm.actions:Actions.start:create": _each("create", "VirtualMachineInstance"),
     "virt_controller.vm.volumes:DataVolumes.create:create": frozenset((Right("create", _DATA_VOLUMES),)),

@@ -38,8 +38,6 @@ def size(count: Any) -> str:
     """`1.5 GiB` of a number of bytes."""
     if not isinstance(count, (int, float)):
         return ""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
+    from virt_core.apis.quantity import readable
+
+    return readable(count)

@@ -6,12 +6,18 @@ from dataclasses import dataclass
 
 import click
 
-VM, VMI, VMIRS = "vm", "vmi", "vmirs"
-PLURALS = {VM: "virtualmachines", VMI: "virtualmachineinstances", VMIRS: "virtualmachineinstancereplicasets"}
+VM, VMI, VMIRS, VMIM = "vm", "vmi", "vmirs", "vmim"
+PLURALS = {
+    VM: "virtualmachines",
+    VMI: "virtualmachineinstances",
+    VMIRS: "virtualmachineinstancereplicasets",
+    VMIM: "virtualmachineinstancemigrations",
+}
 
 _ALIASES = {
     VM: ("vm", "vms", "virtualmachine", "virtualmachines"),
     VMI: ("vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances"),
+    VMIM: ("vmim", "vmims", "virtualmachineinstancemigration", "virtualmachineinstancemigrations"),
     VMIRS: ("vmirs", "vmirss", "virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets"),
 }
 

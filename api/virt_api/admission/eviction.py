@@ -10,19 +10,16 @@ from virt_api.admission.cluster import Cluster
 from virt_api.admission.objects import annotations_of, document_of
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
+from virt_core.apis.eviction import LIVE_MIGRATE, is_kept, is_movable, strategy_of, why_tied
 from virt_core.apis.facts import is_final, is_terminating
-from virt_core.apis.podroles import Role, role_of
+from virt_core.apis.podroles import Role, recorded, role_of
 from virt_core.apis.pods import Pod
-from virt_core.apis.support.cluster import LIVE_MIGRATION
-from virt_core.apis.support.table import TODAY
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.patch import op, pointer
 
-HOTPLUG_PREFIX = "hp-volume-"
 OWNER_KIND = "VirtualMachineInstance"
 DESCHEDULER = "sigs.k8s.io/descheduler"
-ANNOTATION_SOURCE = "kubevirt.io/eviction-source"
 
 
 class EvictionAdmitter:
@@ -34,7 +31,7 @@ class EvictionAdmitter:
         pod = self._cluster.get(Pod, request.name, request.namespace)
         if pod is None or is_terminating(pod):
             return
-        if pod.metadata.name.startswith(HOTPLUG_PREFIX):
+        if pod.metadata.name.startswith(names.ATTACHMENT_PREFIX):
             self._hotplug(pod)
         elif pod.metadata.labels.get(names.LABEL_APP) == names.APP_LAUNCHER:
             self._launcher(request, pod)
@@ -53,10 +50,12 @@ class EvictionAdmitter:
 
     def _launcher(self, request: AdmissionRequest, pod: Pod) -> None:
         vmi = self._vmi(pod)
-        if vmi is None or is_final(vmi) or role_of(pod, vmi) is not Role.ACTIVE:
+        if vmi is None or is_final(vmi) or is_terminating(vmi):
             return
         where = f"{vmi.metadata.namespace}/{vmi.metadata.name}"
-        if not self._shall_move(vmi):
+        if _arrives_at(pod, vmi):
+            raise _busy(f'VMI "{where}" is moving to Pod {pod.metadata.name}, which must stay until the move is over')
+        if role_of(pod, vmi) is not Role.ACTIVE or not self._shall_move(vmi):
             return
         if vmi.status.evacuation_node_name == pod.spec.node_name:
             raise _busy(f'Evacuation in progress: Eviction triggered evacuation of VMI "{where}"')
@@ -66,11 +65,11 @@ class EvictionAdmitter:
         raise _busy(f'Eviction triggered evacuation of VMI "{where}"')
 
     def _shall_move(self, vmi: VirtualMachineInstance) -> bool:
-        strategy = vmi.spec.eviction_strategy or self._config().eviction_strategy
-        movable = any(c.type == names.CONDITION_LIVE_MIGRATABLE and c.status == "True" for c in vmi.status.conditions)
-        if strategy == "LiveMigrate" and not movable:
-            raise _busy(f"VMI {vmi.metadata.name} must migrate to be evicted, but cannot{_why_not()}")
-        return strategy in ("LiveMigrate", "External") or (strategy == "LiveMigrateIfPossible" and movable)
+        default = self._config().eviction_strategy
+        if strategy_of(vmi, default) == LIVE_MIGRATE and not is_movable(vmi):
+            way_out = "stop the VMI, or set its evictionStrategy to None"
+            raise _busy(f"VMI {vmi.metadata.name} must migrate to be evicted, but cannot: {why_tied(vmi)}; {way_out}")
+        return is_kept(vmi, default)
 
     def _mark(self, vmi: VirtualMachineInstance, node: str, eviction: dict[str, Any]) -> None:
         operations = [
@@ -80,7 +79,7 @@ class EvictionAdmitter:
         if annotations_of(eviction).get("requested-by") == DESCHEDULER:
             path = pointer("metadata", "annotations")
             operations += [] if vmi.metadata.annotations else [op.add(path, {})]
-            operations.append(op.add(f"{path}{pointer(ANNOTATION_SOURCE)}", "descheduler"))
+            operations.append(op.add(f"{path}{pointer(names.ANNOTATION_EVICTION_SOURCE)}", "descheduler"))
         self._cluster.patch(VirtualMachineInstance, vmi.metadata.name, vmi.metadata.namespace, operations)
 
 
@@ -90,10 +89,10 @@ def _is_trial(eviction: dict[str, Any]) -> bool:
     return isinstance(options, dict) and bool(options.get("dryRun"))
 
 
-def _why_not() -> str:
-    if TODAY.is_built(LIVE_MIGRATION):
-        return ""
-    return f": {LIVE_MIGRATION} is not built yet; stop the VMI, or set its evictionStrategy to None"
+def _arrives_at(pod: Pod, vmi: VirtualMachineInstance) -> bool:
+    """Only a Pod that the VMI records: whoever may create Pods may make one that looks like a target."""
+    move, known = vmi.status.migration_state, recorded(vmi).get(pod.metadata.uid)
+    return known is not None and known.role is Role.TARGET and move is not None and not move.completed
 
 
 def _busy(message: str) -> Denied:

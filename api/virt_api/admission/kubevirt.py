@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from virt_api.admission.causes import Denied, Refused, invalid
+from virt_api.admission.causes import Cause, Denied, Refused, invalid, one_of
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.objects import document_of, is_terminating, name_of, read_member
 from virt_api.admission.review import Accepted
 from virt_core.apis import gates
 from virt_core.apis.admission import AdmissionRequest
-from virt_core.apis.kubevirt import KubeVirt, KubeVirtSpec
-from virt_core.apis.support.cluster import LAUNCHER_UPDATE
-from virt_core.apis.support.table import TODAY
+from virt_core.apis.kubevirt import KubeVirt, KubeVirtSpec, KubeVirtWorkloadUpdateStrategy
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.workloadupdate import METHODS, interval_of
 from virt_core.kube.clusterconfig import find_flaws
 
 _BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
 #: The other fields of a spec are for an operator.
-_IN_FORCE = frozenset({"configuration", "uninstallStrategy"})
+_IN_FORCE = frozenset({"configuration", "uninstallStrategy", "workloadUpdateStrategy"})
 _NO_OPERATOR = "there is no operator that would read it; the values of the chart say how Virtpod is installed"
-_REASONS = {"workloadUpdateStrategy": TODAY.refusal(LAUNCHER_UPDATE)}
 
 
 class KubeVirtValidator:
@@ -39,9 +37,11 @@ class KubeVirtValidator:
         document = document_of(request.object)
         if is_terminating(document):
             return Accepted()
-        developer = read_member(document, KubeVirtSpec).configuration.developer_configuration
+        spec = read_member(document, KubeVirtSpec)
+        developer = spec.configuration.developer_configuration
         configuration = document["spec"].get("configuration") or {}
-        if causes := [invalid(flaw.field, flaw.message) for flaw in find_flaws(configuration)]:
+        flaws = [invalid(flaw.field, flaw.message) for flaw in find_flaws(configuration)]
+        if causes := [*flaws, *_update_causes(spec.workload_update_strategy)]:
             raise Refused(causes)
         if request.operation == "CREATE" and (others := self._cluster.list(KubeVirt)):
             where = f"{others[0].metadata.namespace}/{others[0].metadata.name}"
@@ -59,11 +59,29 @@ class KubeVirtValidator:
                 raise Denied(f"KubeVirt {name} cannot be deleted while there are {cls.__name__}s")
 
 
+def _update_causes(strategy: KubeVirtWorkloadUpdateStrategy | None) -> Iterator[Cause]:
+    if strategy is None:
+        return
+    field = "spec.workloadUpdateStrategy"
+    for i, method in enumerate(strategy.workload_update_methods):
+        if method not in METHODS:
+            yield invalid(f"{field}.workloadUpdateMethods[{i}]", one_of(method, METHODS))
+    if strategy.batch_eviction_size is not None and strategy.batch_eviction_size < 1:
+        yield invalid(f"{field}.batchEvictionSize", "must be at least 1")
+    try:
+        interval_of(strategy)
+    except ValueError as error:
+        yield invalid(f"{field}.batchEvictionInterval", str(error))
+
+
 def ineffective(spec: dict[str, Any]) -> Iterator[str]:
     """A sentence for each field that says something to nobody. Tools of KubeVirt set them, so they are not refused."""
     for name, value in spec.items():
         if name not in _IN_FORCE and _says_something(value):
-            yield f"spec.{name} has no effect: {_REASONS.get(name, _NO_OPERATOR)}"
+            yield f"spec.{name} has no effect: {_NO_OPERATOR}"
+    migrations = (spec.get("configuration") or {}).get("migrations") or {}
+    if migrations.get("disableTLS"):
+        yield "spec.configuration.migrations.disableTLS has no effect: machines always move encrypted"
 
 
 def _says_something(value: object) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause, invalid, not_supported
-from virt_core.apis import names
+from virt_core.apis import hooksidecars, names
 from virt_core.apis.ignition import fault_of
 from virt_core.apis.interfaces import MOST_PCI_PORTS, interface_slots
 from virt_core.apis.meta import ObjectMeta
@@ -39,6 +39,8 @@ def broken_metadata(
     data = annotations.get(names.ANNOTATION_IGNITION)
     if data is not None and config.has("ExperimentalIgnitionSupport") and (fault := fault_of(data)):
         yield invalid(f"{path}.annotations", f"{names.ANNOTATION_IGNITION} {fault}")
+    if config.has("Sidecar") and (fault := hooksidecars.fault_of(annotations)):
+        yield invalid(f"{path}.annotations", f"{names.ANNOTATION_HOOK_SIDECARS} {fault}")
     slots = annotations.get(names.ANNOTATION_PCI_INTERFACE_SLOTS, "0")
     if interface_slots(slots) is None:
         what = f"{names.ANNOTATION_PCI_INTERFACE_SLOTS} is {slots!r}"

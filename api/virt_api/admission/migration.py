@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,6 +27,11 @@ from virt_core.kube.configvalues import ClusterConfig
 
 GATE = "DecentralizedLiveMigration"
 _LABEL = names.LABEL_MIGRATION_VMI_NAME
+#: What a node's label may be: the selector becomes one of the target's Pod, and would be refused there.
+_WORD = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_KEY = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]{{0,251}}[a-z0-9])?/)?{_WORD}")
+_SHOWN = 64
+_VALUE = re.compile(rf"(?:{_WORD})?")
 
 
 def mutate_migration(request: AdmissionRequest) -> PatchOps:
@@ -57,6 +63,10 @@ class MigrationCreateValidator:
             yield required("spec.vmiName", "must name the VMI to migrate")
         if spec.priority is not None and user != self._controller:
             yield forbidden("spec.migrationPriority", "can only be set by virt-controller")
+        for key, value in spec.added_node_selector.items():
+            if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+                field = f"spec.addedNodeSelector[{key[:_SHOWN]}]"
+                yield invalid(field, "must be a label and a value that a node can have")
         ends = {"sendTo": spec.send_to, "receive": spec.receive}
         for name, end in ends.items():
             if end is not None and not self._config().has(GATE):

@@ -39,7 +39,6 @@ from virt_core.kube.configvalues import ClusterConfig
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.times import rfc3339, rfc3339_micro
 
-QUOTE_SOCKET_ANNOTATION = "kubevirt.io/qgs-socket-path"
 PRESET_ANNOTATION = "virtualmachinepreset.kubevirt.io/"
 _PCI_TOPOLOGY_ARCHITECTURES = frozenset({"", "amd64", "arm64"})
 
@@ -136,7 +135,7 @@ def _metadata(
         annotations.setdefault(names.ANNOTATION_EVEN_PARITY, config.even_parity)
     security = spec.domain.launch_security
     if security is not None and security.tdx is not None and (path := _quote_socket(config)):
-        annotations.setdefault(QUOTE_SOCKET_ANNOTATION, path)
+        annotations.setdefault(names.ANNOTATION_QUOTE_SOCKET, path)
     if annotations:
         metadata["annotations"] = annotations
     return metadata

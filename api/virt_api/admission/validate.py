@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from virt_api.admission.causes import Cause, Refused, invalid, not_supported
 from virt_api.admission.metadata import RESTRICTED_LABELS, broken_metadata
 from virt_api.admission.objects import annotations_of, document_of, labels_of, read_spec, user_of
+from virt_api.admission.review import MAX_CAUSES, Accepted
 from virt_api.admission.rules import CREATE_RULES, SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
 from virt_api.admission.volumechange import changed_volumes
 from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.auth import UserInfo
+from virt_core.apis.nodedevices import not_permitted
+from virt_core.apis.tags import untold_tags
+from virt_core.apis.vmi import VirtualMachineInstanceSpec
 from virt_core.kube.configvalues import ClusterConfig
 
 
@@ -21,7 +26,7 @@ class VMICreateValidator:
     def __init__(self, config: Callable[[], ClusterConfig], trusted_users: frozenset[str]) -> None:
         self._config, self._trusted = config, trusted_users
 
-    def __call__(self, request: AdmissionRequest) -> None:
+    def __call__(self, request: AdmissionRequest) -> Accepted:
         """Raises Refused with every cause."""
         document, config = document_of(request.object), self._config()
         check = Check(read_spec(document), config)
@@ -30,6 +35,16 @@ class VMICreateValidator:
         causes += broken_metadata("metadata", labels_of(document), annotations_of(document), config, trusted=trusted)
         if causes:
             raise Refused(causes)
+        return Accepted(warnings=spec_warnings(check.spec, config, "spec"))
+
+
+def spec_warnings(spec: VirtualMachineInstanceSpec, config: ClusterConfig, path: str) -> list[str]:
+    """What is no reason to refuse a machine: devices of the node that the configuration does not permit, for it may do
+    so later, and tags that the guest does not hear of."""
+    devices = islice(not_permitted(spec, config.permitted_host_devices), MAX_CAUSES)
+    waiting = [f"{path}.{field}: {why}; the machine waits until it does" for field, why in devices]
+    tags = islice(untold_tags(spec), MAX_CAUSES)
+    return waiting + [f"{path}.{field}: only a cloudInitConfigDrive volume tells the guest of it" for field in tags]
 
 
 class VMIUpdateValidator:

@@ -26,7 +26,7 @@ def changed_volumes(new: dict[str, Any], old: dict[str, Any], config: ClusterCon
         return
     status = new.get("status") or {}
     listed = status.get("volumeStatus") or []
-    fixed = {entry.get("name") for entry in listed if isinstance(entry, dict) and not entry.get("hotplugVolume")}
+    fixed = {entry.get("name") for entry in listed if isinstance(entry, dict) and "hotplugVolume" not in entry}
     moved = {entry.get("volumeName") for entry in status.get("migratedVolumes") or [] if isinstance(entry, dict)}
     yield from _utility_volumes(after, before, fixed, config)
     if problem := _unshown(after):
@@ -34,6 +34,10 @@ def changed_volumes(new: dict[str, Any], old: dict[str, Any], config: ClusterCon
         return
     yield from _fixed(after, before, fixed, moved)
     yield from _plugged(after, before, fixed, moved)
+    leaving = {entry.get("name") for entry in listed if isinstance(entry, dict)} - {v.name for v in before.volumes}
+    for volume in after.volumes:
+        if volume.name in leaving:
+            yield invalid(_VOLUMES, f"{volume.name!r} is still being detached; add it when its status is gone")
 
 
 def _unshown(spec: VirtualMachineInstanceSpec) -> str:

@@ -12,7 +12,7 @@ import msgspec
 
 from virt_api.authn import Authenticator
 from virt_api.authorizer import Authorizer
-from virt_api.automation import console, watching
+from virt_api.automation import console, migrating, watching
 from virt_api.automation.failures import from_api, invalid
 from virt_api.automation.guard import token_of
 from virt_api.automation.guestinfo import to_guest_info
@@ -179,11 +179,24 @@ class Automation(automation_pb2_grpc.AutomationServicer):
         target, goal = target_of(request.ref), goal_of(request)
         where = Collection(target.resource, target.namespace, field_selector=f"metadata.name={target.name}")
         events = partial(watching.changes, self._api, _token(context), where)
-        given = [float(request.timeout_seconds or 0) or None, context.time_remaining()]
-        within_s = min([each for each in given if each is not None], default=DEFAULT_TIMEOUT_S)
+        within_s = _within_s(request, context, DEFAULT_TIMEOUT_S)
         async with aclosing(wait(events, target, goal, within_s)) as steps:
             async for step in steps:
                 yield step
+
+    async def Migrate(self, request: pb.MigrateRequest, context: Any) -> AsyncGenerator[pb.MigrateProgress, None]:
+        target, within_s = target_of(request.ref), _within_s(request, context, migrating.DEFAULT_TIMEOUT_S)
+        async with aclosing(migrating.migrate(self._caller(context), target, request, within_s)) as steps:
+            async for step in steps:
+                yield step
+
+    async def CancelMigration(self, request: pb.CancelMigrationRequest, context: Any) -> pb.CancelMigrationResponse:
+        target = _vmi(request.ref)
+        name = await migrating.cancel(self._caller(context), target, dry_run=request.dry_run)
+        return pb.CancelMigrationResponse(job_name=name)
+
+    def _caller(self, context: Any) -> migrating.Caller:
+        return migrating.Caller(self._api, _token(context))
 
     async def _object(self, context: Any, resource: Resource, call: Call) -> pb.Object:
         return to_object(resource, await self._api.send(_token(context), call))
@@ -218,6 +231,12 @@ class Automation(automation_pb2_grpc.AutomationServicer):
 
 def _token(context: Any) -> str:
     return token_of(context.invocation_metadata())
+
+
+def _within_s(request: Any, context: Any, default_s: float) -> float:
+    """The shorter of what the request and the call itself say."""
+    given = [float(request.timeout_seconds or 0) or None, context.time_remaining()]
+    return min([each for each in given if each is not None], default=default_s)
 
 
 def _dry(request: Any) -> Mapping[str, str]:

@@ -45,6 +45,12 @@ class AddVolume(Struct):
     dry_run: list[str] = []
 
 
+class MemoryDump(Struct):
+    """VirtualMachineMemoryDumpRequest, of which people give the claim."""
+
+    claim_name: str = ""
+
+
 class RemoveVolume(Struct):
     name: str = ""
     dry_run: list[str] = []
@@ -56,6 +62,11 @@ class FreezeTimeout(Struct):
 
 class EvacuateCancelOptions(Struct):
     evacuation_node_name: str = ""
+    dry_run: list[str] = []
+
+
+class MigrateOptions(Struct):
+    added_node_selector: dict[str, str] = {}
     dry_run: list[str] = []
 
 

@@ -26,10 +26,13 @@ async def cancel_of_vmi(call: Call) -> web.Response:
 
 
 async def _cancel(call: Call, vmi: VirtualMachineInstance, options: EvacuateCancelOptions) -> web.Response:
+    """virt-controller gives up the job that was made for it."""
     leaving = vmi.status.evacuation_node_name
-    if not leaving or (options.evacuation_node_name and options.evacuation_node_name != leaving):
+    if options.evacuation_node_name and options.evacuation_node_name != (leaving or vmi.status.node_name):
         return web.Response()
-    await _not_drained(call, leaving)
+    await _not_drained(call, leaving or vmi.status.node_name)
+    if not leaving:
+        return web.Response()
     path = "/status/evacuationNodeName"
     patch = JsonPatch([op.test(path, leaving), op.remove(path)])
     try:
@@ -41,6 +44,8 @@ async def _cancel(call: Call, vmi: VirtualMachineInstance, options: EvacuateCanc
 
 async def _not_drained(call: Call, name: str) -> None:
     """On a node that is being drained, the machine would be told to leave again at once."""
+    if not name:
+        return
     key = call.config.migrations.node_drain_taint_key
     try:
         node = await call.kube.node(name)

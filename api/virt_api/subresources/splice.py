@@ -13,6 +13,7 @@ import grpc
 import grpc.aio
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from virt_core.apis.names import STREAM_MOVED
 from virt_core.runtime.logs import get_logger
 from virt_protos.node.v1 import node_pb2
 
@@ -80,7 +81,8 @@ async def _downwards(socket_: web.WebSocketResponse, call: Any) -> None:
 
 
 async def _close(socket_: web.WebSocketResponse, call: Any) -> End:
-    """Says why: 1000 at the end of the stream, 1011 with a sentence when the node failed."""
+    """Says why: 1000 at the end of the stream, 1012 when its guest is on another node by now and can be had there,
+    1011 with a sentence when the node failed."""
     if socket_.closed:
         return End.CLOSED
     code = await call.code() if call.done() else grpc.StatusCode.OK
@@ -89,6 +91,8 @@ async def _close(socket_: web.WebSocketResponse, call: Any) -> End:
     if code in (grpc.StatusCode.OK, grpc.StatusCode.CANCELLED):
         await socket_.close(code=WSCloseCode.OK)
         return End.CLOSED
-    reason = (await call.details() or "the node ended the stream").encode()[:_CLOSE_REASON_LIMIT]
-    await socket_.close(code=WSCloseCode.INTERNAL_ERROR, message=reason)
+    details = await call.details() or "the node ended the stream"
+    moved = code is grpc.StatusCode.UNAVAILABLE and details == STREAM_MOVED
+    status = WSCloseCode.SERVICE_RESTART if moved else WSCloseCode.INTERNAL_ERROR
+    await socket_.close(code=status, message=details.encode()[:_CLOSE_REASON_LIMIT])
     return End.CLOSED

@@ -1,7 +1,6 @@
 """addvolume and removevolume: they change the VM's template, or the VMI itself; controllers do the rest.
 
-With the gate HotplugVolumes a VM gets a request in its status instead, which virt-controller works off. While a running
-machine cannot be changed, only the template of a VM that does not run is: it has the volume at its next start.
+With the gate HotplugVolumes a VM gets a request in its status instead, which virt-controller works off.
 """
 
 from __future__ import annotations
@@ -16,11 +15,8 @@ from virt_api.subresources import checks
 from virt_api.subresources.bodies import AddVolume, RemoveVolume
 from virt_api.subresources.call import Call, accepted
 from virt_api.subresources.writes import again_on_conflict, patch_for
-from virt_core.apis import names
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.devices import Disk, DiskTarget
-from virt_core.apis.support.cluster import HOTPLUG_VOLUMES
-from virt_core.apis.support.table import TODAY
 from virt_core.apis.vm import AddVolumeOptions, RemoveVolumeOptions, VirtualMachine, VirtualMachineVolumeRequest
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.volumes import Volume
@@ -28,8 +24,6 @@ from virt_core.kube.errors import ApiError
 
 GATE_DECLARATIVE = "DeclarativeHotplugVolumes"
 GATE_REQUESTS = "HotplugVolumes"
-
-_BUILT = TODAY.is_built(HOTPLUG_VOLUMES)
 
 Wish = AddVolumeOptions | RemoveVolumeOptions
 
@@ -51,7 +45,7 @@ async def remove_from_vmi(call: Call) -> web.Response:
 
 
 async def _body(call: Call, cls: type[Any]) -> Any:
-    if _BUILT and not (call.config.has(GATE_DECLARATIVE) or call.config.has(GATE_REQUESTS)):
+    if not (call.config.has(GATE_DECLARATIVE) or call.config.has(GATE_REQUESTS)):
         raise Problem(400, f"volumes cannot be changed: neither {GATE_DECLARATIVE} nor {GATE_REQUESTS} is enabled")
     return await call.body(cls, required=True)
 
@@ -132,18 +126,14 @@ def _source(volume: Volume) -> str:
     return volume.persistent_volume_claim.claim_name if volume.persistent_volume_claim is not None else ""
 
 
-def _check_plugging(asked: str, vmi: VirtualMachineInstance | None) -> None:
-    """Nothing may say yes to what no guest would ever see. Raises Problem 409."""
-    if not _BUILT and vmi is not None and vmi.status.phase not in names.FINAL_PHASES:
-        raise Problem(409, f"{asked} {vmi.metadata.name} is running: {TODAY.refusal(HOTPLUG_VOLUMES)}")
-
-
 async def _change_vm(call: Call, wish: Wish) -> web.Response:
     async def attempt() -> None:
         vm = await call.vm()
-        _check_plugging("VM", await call.vmi_of_vm())
         spec = vm.spec.template.spec if vm.spec.template is not None else VirtualMachineInstanceSpec()
-        change = changed(spec, wish)
+        if call.config.has(GATE_REQUESTS) and isinstance(wish, RemoveVolumeOptions) and _is_queued(vm, wish):
+            change = {}
+        else:
+            change = changed(spec, wish)
         if call.config.has(GATE_REQUESTS):
             document, subresource = {"status": {"volumeRequests": to_plain(_queue(vm, wish))}}, "status"
         else:
@@ -155,21 +145,32 @@ async def _change_vm(call: Call, wish: Wish) -> web.Response:
 
 
 def _queue(vm: VirtualMachine, wish: Wish) -> list[VirtualMachineVolumeRequest]:
+    """A removal takes back an adding of the same name that nobody has begun with."""
     queued = vm.status.volume_requests
-    for request in queued:
-        options = request.add_volume_options or request.remove_volume_options
-        if options is not None and options.name == wish.name:
-            raise Problem(409, f"a request for volume [{wish.name}] is already under way")
     if isinstance(wish, AddVolumeOptions):
+        if any(_asked(request) == wish.name for request in queued):
+            raise Problem(409, f"a request for volume [{wish.name}] is already under way")
         return [*queued, VirtualMachineVolumeRequest(add_volume_options=wish)]
-    return [*queued, VirtualMachineVolumeRequest(remove_volume_options=wish)]
+    if any(r.remove_volume_options is not None and r.remove_volume_options.name == wish.name for r in queued):
+        raise Problem(409, f"a request to remove volume [{wish.name}] is already under way")
+    kept = [request for request in queued if _asked(request) != wish.name]
+    return [*kept, VirtualMachineVolumeRequest(remove_volume_options=wish)]
+
+
+def _is_queued(vm: VirtualMachine, wish: RemoveVolumeOptions) -> bool:
+    """It is not in the template yet, and shall not get there."""
+    return any(r.add_volume_options is not None and _asked(r) == wish.name for r in vm.status.volume_requests)
+
+
+def _asked(request: VirtualMachineVolumeRequest) -> str:
+    options = request.add_volume_options or request.remove_volume_options
+    return options.name if options is not None else ""
 
 
 async def _change_vmi(call: Call, wish: Wish) -> web.Response:
     async def attempt() -> None:
         vmi = await call.vmi()
         checks.running(vmi)
-        _check_plugging("VMI", vmi)
         owned = any(owner.kind == "VirtualMachine" and owner.controller for owner in vmi.metadata.owner_references)
         if owned and not call.config.has(GATE_REQUESTS):
             raise Problem(400, f"VMI {call.name} belongs to a VM: change the volumes of the VM")

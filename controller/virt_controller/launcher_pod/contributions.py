@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from virt_core.apis.containers import Probe, VolumeDevice
+from virt_core.apis import names
+from virt_core.apis.containers import Container, Probe, VolumeDevice
+from virt_core.apis.podparts import ResourceClaim
 from virt_core.apis.pods import ContainerPort, EnvVar, VolumeMount
 from virt_core.apis.podvolumes import Volume
 
 
 class UnsupportedSpecError(ValueError):
     """The VMI asks for something that no launcher Pod can give. The message names the field."""
+
+
+class NotPermittedError(ValueError):
+    """The VMI asks for something that the cluster's configuration does not allow now. The message names the field."""
+
+    reason = names.REASON_FAILED_CREATE
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +37,14 @@ class Parts:
     ports: tuple[ContainerPort, ...] = ()
     requests: dict[str, str] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)
+    claims: tuple[ResourceClaim, ...] = ()
     pull_secrets: tuple[str, ...] = ()
     #: Whose token the Pod gets, if any.
     service_account: str = ""
     liveness_probe: Probe | None = None
     readiness_probe: Probe | None = None
+    #: Beside the launcher's own.
+    containers: tuple[Container, ...] = ()
 
 
 def combine(parts: Iterable[Parts]) -> Parts:
@@ -51,10 +62,12 @@ def combine(parts: Iterable[Parts]) -> Parts:
             ports=total.ports + part.ports,
             requests=total.requests | part.requests,
             limits=total.limits | part.limits,
+            claims=total.claims + part.claims,
             # A secret that two disks need is named once.
             pull_secrets=tuple(dict.fromkeys(total.pull_secrets + part.pull_secrets)),
             service_account=total.service_account or part.service_account,
             liveness_probe=total.liveness_probe or part.liveness_probe,
             readiness_probe=total.readiness_probe or part.readiness_probe,
+            containers=total.containers + part.containers,
         )
     return total

@@ -33,7 +33,7 @@ def own_cpus(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     extra = memory.overhead(vmi, emulated=not config.kvm, ratio=config.cluster.overhead_ratio)
     limit = memory.beside_pages(vmi, parse_bytes(vmi.spec.domain.resources.limits.get("memory", 0))) + extra
     amounts = {
-        "cpu": str(owncpus.own_cpus(vmi, memory.vcpus(vmi))),
+        "cpu": str(owncpus.own_cpus(vmi)),
         "memory": format_bytes(max(memory.request(vmi, extra), limit)),
     }
     return Parts(requests=amounts, limits=amounts)

@@ -14,6 +14,12 @@ since what is booked too low ends in the OOM killer and what is booked too high 
 | translated code, emulation only        | 56 Mi     | 96 Mi            |
 | kernel and RAM disk that QEMU loads    | 20 Mi     | 32 Mi            |
 | a probe that asks the guest by agent   | 11 Mi     | 16 Mi            |
+| arm64: two flash chips of firmware     | not here  | 128 Mi, likewise |
+| devices of the node: what VFIO maps    | no such   | 1 Gi, as KubeVirt|
+|                                        | device    |                  |
+| memory that the node cannot read (SEV)  | no such   | 256 Mi, as       |
+|                                        | processor | KubeVirt         |
+| figures of the host for the guest      | 0.3 Mi    | 1 Mi             |
 
 Translated code grows with what the guest runs (QEMU's own ceiling is 1 GiB), so emulated guests have the widest margin.
 """
@@ -23,9 +29,11 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
-from virt_core.apis.domain import CPU
+from virt_core.apis.facts import has_metrics
 from virt_core.apis.guestprobes import by_agent
-from virt_core.apis.owncpus import is_dedicated
+from virt_core.apis.launchsecurity import SEV_FAMILY, protection
+from virt_core.apis.nodedevices import has_node_devices
+from virt_core.apis.owncpus import is_dedicated, vcpus
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
 
@@ -38,14 +46,13 @@ GRAPHICS = 16 * MIB
 TRANSLATED_CODE = 96 * MIB
 KERNEL_BOOT = 32 * MIB
 AGENT_PROBE = 16 * MIB
+ARM_FIRMWARE = 128 * MIB
+NODE_DEVICES = 1024 * MIB
+METRICS = MIB
+SEV = 256 * MIB
 PAGE_TABLE_RATIO = 512
 
 DEFAULT_GUEST = 128 * MIB
-
-
-def vcpus(vmi: VirtualMachineInstance) -> int:
-    cpu = vmi.spec.domain.cpu or CPU()
-    return max(cpu.cores, 1) * max(cpu.sockets, 1) * max(cpu.threads, 1)
 
 
 def guest_memory(vmi: VirtualMachineInstance) -> int:
@@ -70,10 +77,26 @@ def overhead(vmi: VirtualMachineInstance, *, emulated: bool, ratio: str = "") ->
     firmware = vmi.spec.domain.firmware
     if firmware is not None and firmware.kernel_boot is not None:
         total += KERNEL_BOOT
+    if vmi.spec.architecture == "arm64":
+        total += ARM_FIRMWARE
+    if has_node_devices(vmi):
+        total += NODE_DEVICES
     total += AGENT_PROBE * sum(by_agent(probe) for probe in (vmi.spec.readiness_probe, vmi.spec.liveness_probe))
+    if protection(vmi.spec) in SEV_FAMILY:
+        total += SEV
+    if has_metrics(vmi.spec):
+        total += METRICS
+    total += _reserved(vmi)
     if ratio:
         total = math.ceil(total * Decimal(ratio))
     return -(-total // MIB) * MIB
+
+
+def _reserved(vmi: VirtualMachineInstance) -> int:
+    """What the owner of the machine knows it to need beyond all this."""
+    memory = vmi.spec.domain.memory
+    reserved = memory.reserved_overhead if memory is not None else None
+    return max(parse_bytes(reserved.added_overhead or 0), 0) if reserved is not None else 0
 
 
 def request(vmi: VirtualMachineInstance, extra: int, overcommit_percent: int = 100) -> int:

@@ -8,7 +8,20 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from virt_controller.launcher_pod import guaranteed, placement, probes, scratch, sections, volumes
+from virt_controller.launcher_pod import (
+    guaranteed,
+    hooks,
+    hostmetrics,
+    keptstate,
+    networks,
+    placement,
+    probes,
+    scratch,
+    sections,
+    shares,
+    tsc,
+    volumes,
+)
 from virt_controller.launcher_pod.contributions import Parts, combine
 from virt_controller.launcher_pod.sections import GRACE_MARGIN_S, Section, TemplateConfig
 from virt_core.apis import names
@@ -26,6 +39,9 @@ from virt_core.apis.pods import (
 )
 from virt_core.apis.vmi import VirtualMachineInstance
 
+#: What the launcher's image can run: it has no shell, and no `true`.
+END_AT_ONCE = ("python3", "-I", "-S", "-c", "")
+
 _NAME_LIMIT = 63 - len("virt-launcher--12345")
 
 SECTIONS: tuple[Section, ...] = (
@@ -37,26 +53,45 @@ SECTIONS: tuple[Section, ...] = (
     volumes.volumes,
     volumes.kernel_boot,
     volumes.credentials,
+    keptstate.kept_state,
+    hostmetrics.host_metrics,
+    shares.shares,
+    hooks.hooks,
     sections.cpu_and_memory,
     guaranteed.huge_pages,
     guaranteed.own_cpus,
     sections.devices,
+    sections.node_devices,
     sections.ports,
+    networks.networks,
     probes.probes,
     placement.placement,
+    tsc.counter,
 )
 
 
 def render(vmi: VirtualMachineInstance, config: TemplateConfig) -> Pod:
-    """Raises UnsupportedSpecError."""
+    """Raises UnsupportedSpecError, NotPermittedError."""
     parts = combine(section(vmi, config) for section in SECTIONS)
     return Pod(metadata=_metadata(vmi, parts), spec=_spec(vmi, config, parts))
+
+
+def resources(vmi: VirtualMachineInstance, config: TemplateConfig) -> ResourceRequirements:
+    """CPU and memory of the Pod that a VMI of this size needs."""
+    parts = combine(section(vmi, config) for section in (sections.cpu_and_memory, guaranteed.own_cpus))
+    return ResourceRequirements(requests=dict(parts.requests), limits=dict(parts.limits))
 
 
 def first_consumer(pod: Pod) -> Pod:
     """A Pod like the launcher's, so that it lands where that one could, which uses the claims and ends at once."""
     compute = replace(
-        pod.spec.containers[0], command=["true"], args=[], env=[], ports=[], liveness_probe=None, readiness_probe=None
+        pod.spec.containers[0],
+        command=list(END_AT_ONCE),
+        args=[],
+        env=[],
+        ports=[],
+        liveness_probe=None,
+        readiness_probe=None,
     )
     annotations = pod.metadata.annotations | {names.ANNOTATION_EPHEMERAL_PROVISIONING: "true"}
     return replace(
@@ -92,7 +127,7 @@ def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> 
     spec = vmi.spec
     return PodSpec(
         volumes=list(parts.volumes),
-        containers=[_compute(config, parts)],
+        containers=[_compute(config, parts), *parts.containers],
         restart_policy="Never",
         termination_grace_period_seconds=grace_seconds(vmi) + 2 * GRACE_MARGIN_S,
         dns_policy=spec.dns_policy,
@@ -101,21 +136,23 @@ def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> 
         service_account_name=spec.service_account_name or parts.service_account,
         # A VM's process has no access to the API; only a guest that is to have a token gets one.
         automount_service_account_token=bool(parts.service_account),
-        security_context=_pod_security(),
+        security_context=pod_security(),
         image_pull_secrets=[LocalObjectReference(name=name) for name in parts.pull_secrets],
         hostname=(spec.hostname or vmi.metadata.name).replace(".", "-")[:63].rstrip("-"),
         subdomain=spec.subdomain,
-        affinity=placement.affinity(vmi, config),
+        affinity=placement.affinity(vmi, config, tsc.reach(vmi, config)),
         scheduler_name=spec.scheduler_name,
         tolerations=spec.tolerations,
         priority_class_name=spec.priority_class_name,
         enable_service_links=False,
         topology_spread_constraints=spec.topology_spread_constraints,
+        # Those that the user declared, also if no device of the machine uses them: its Pod waits for all.
+        resource_claims=spec.resource_claims,
         host_users=False if config.user_namespaces else None,
     )
 
 
-def _pod_security() -> PodSecurityContext:
+def pod_security() -> PodSecurityContext:
     return PodSecurityContext(
         run_as_user=names.LAUNCHER_UID,
         run_as_group=names.LAUNCHER_GID,
@@ -134,7 +171,9 @@ def _compute(config: TemplateConfig, parts: Parts) -> Container:
         args=list(parts.args),
         env=list(parts.env),
         ports=list(parts.ports),
-        resources=ResourceRequirements(requests=dict(parts.requests), limits=dict(parts.limits)),
+        resources=ResourceRequirements(
+            requests=dict(parts.requests), limits=dict(parts.limits), claims=list(parts.claims)
+        ),
         volume_mounts=list(parts.mounts),
         volume_devices=list(parts.devices),
         liveness_probe=parts.liveness_probe,

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from virt_controller.launcher_pod import memory
-from virt_controller.launcher_pod.contributions import Parts
+from virt_controller.launcher_pod.contributions import NotPermittedError, Parts
 from virt_core.apis import names
 from virt_core.apis.facts import grace_seconds
+from virt_core.apis.launchsecurity import TDX, protection
+from virt_core.apis.nodedevices import claims_asked, not_permitted, resources_asked
+from virt_core.apis.owncpus import vcpus
 from virt_core.apis.podparts import ObjectFieldSelector
 from virt_core.apis.podroles import Role
 from virt_core.apis.pods import ContainerPort, EnvVar, EnvVarSource
 from virt_core.apis.quantity import format_bytes, parse_bytes, parse_milli
+from virt_core.apis.scheduling import NodeSelector
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.configvalues import ClusterConfig
 
 #: The launcher outlives the guest's grace by this much, and the Pod the launcher's by as much again.
 GRACE_MARGIN_S = 15
+#: The gate for machines of another architecture than their node's.
+ANY_ARCHITECTURE = "CrossArchitectureVirtualization"
 
 #: What kubectl and the API server note on an object is about that object, not about its Pod.
 _OWN_ANNOTATIONS = (
     names.ANNOTATION_PREFIX_KUBECTL,
     names.ANNOTATION_LATEST_API_VERSION,
     names.ANNOTATION_STORAGE_API_VERSION,
+    names.ANNOTATION_EVICTION_SOURCE,
+    # What a Pod says of its networks, nobody says beforehand.
+    names.ANNOTATION_NETWORK_STATUS,
 )
 
 
@@ -34,6 +44,10 @@ class Move:
 
     job_name: str
     job_uid: str
+    #: Labels that the job asks of the node, beside the VMI's own.
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    #: Labels of a node whose processor is enough for what the guest sees already.
+    processor: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +65,12 @@ class TemplateConfig:
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     #: The claims of the VMI's volumes, by their names.
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    #: The name of the claim with the state of its firmware and TPM.
+    state_claim: str = ""
+    #: Nodes for which volumes that come and go were made: storage of a node is there and nowhere else.
+    near: Sequence[str] = ()
+    #: What such volumes ask of a node, each: from another it could never get them.
+    reach: Sequence[NodeSelector] = ()
     #: Whether the namespace is one of those whose machines get a CPU limit by themselves.
     limit_cpu: bool = False
     #: None: the guest starts in this Pod.
@@ -73,8 +93,9 @@ def identity(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
     """Whose Pod it is. For people and selectors only: ownership is decided by the controller reference."""
     meta = vmi.metadata
     kept = {key: value for key, value in meta.annotations.items() if not key.startswith(_OWN_ANNOTATIONS)}
+    labels = {key: value for key, value in meta.labels.items() if key != names.LABEL_OUTDATED_LAUNCHER}
     return Parts(
-        labels=meta.labels
+        labels=labels
         | {
             names.LABEL_APP: names.APP_LAUNCHER,
             names.LABEL_CREATED_BY: meta.uid,
@@ -115,6 +136,10 @@ def process(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         flags["--log-level"] = level
     switches = {
         "--allow-emulation": not config.kvm,
+        "--no-serial-log": config.cluster.disable_serial_console_log,
+        "--no-free-page-reporting": config.cluster.disable_free_page_reporting,
+        "--firmware-auto-selection": config.cluster.has("FirmwareAutoSelection"),
+        "--any-architecture": config.cluster.has(ANY_ARCHITECTURE),
         "--keep-after-failure": names.keeps_launcher(meta.annotations),
         "--fail-fast": names.ANNOTATION_FAIL_FAST in meta.annotations,
     }
@@ -153,7 +178,7 @@ def cpu_and_memory(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts
     if "cpu" in resources.requests:
         requests["cpu"] = str(resources.requests["cpu"])
     if config.limit_cpu:
-        limits["cpu"] = str(memory.vcpus(vmi))
+        limits["cpu"] = str(vcpus(vmi))
     if "cpu" in resources.limits:
         limits["cpu"] = str(resources.limits["cpu"])
     if "memory" in resources.limits:
@@ -163,7 +188,7 @@ def cpu_and_memory(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts
 
 def millicpu(vmi: VirtualMachineInstance, cluster: ClusterConfig) -> int:
     """CPU that is booked for a machine: so many vCPUs share a core unless they say otherwise."""
-    return memory.vcpus(vmi) * 1000 // cluster.cpu_allocation_ratio or parse_milli(cluster.cpu_request)
+    return vcpus(vmi) * 1000 // cluster.cpu_allocation_ratio or parse_milli(cluster.cpu_request)
 
 
 def devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
@@ -179,6 +204,17 @@ def devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     if vmi.spec.domain.devices.autoattach_vsock:
         wanted[names.RESOURCE_VHOST_VSOCK] = "1"
     return Parts(requests=wanted, limits=wanted)
+
+
+def node_devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
+    """Devices that the guest gets to itself. A name that nobody permits is never asked for: it may be anybody's."""
+    for path, why in not_permitted(vmi.spec, config.cluster.permitted_host_devices):
+        raise NotPermittedError(f"spec.{path}: {why}")
+    counts = Counter(resource for _, resource in resources_asked(vmi.spec))
+    wanted = {resource: str(count) for resource, count in counts.items()}
+    if kind := protection(vmi.spec):
+        wanted[names.RESOURCE_TDX if kind == TDX else names.RESOURCE_SEV] = "1"
+    return Parts(requests=wanted, limits=wanted, claims=tuple(claims_asked(vmi.spec)))
 
 
 def ports(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:

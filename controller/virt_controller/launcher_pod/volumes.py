@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from virt_controller.launcher_pod.contributions import Parts, UnsupportedSpecError, combine
 from virt_controller.launcher_pod.sections import TemplateConfig
@@ -24,6 +24,7 @@ from virt_core.apis.podvolumes import (
 )
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume as GuestVolume
+from virt_core.apis.volumes import is_hotplug
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +158,13 @@ def _service_account(wish: Wish) -> Parts:
     return Parts() if source is None else Parts(service_account=source.service_account_name)
 
 
+def _container_path(wish: Wish) -> Parts:
+    """What others bring into the containers of the Pod, after we have made it."""
+    if not wish.config.cluster.has("ContainerPathVolumes"):
+        raise wish.refuse("needs the feature gate ContainerPathVolumes")
+    return Parts()
+
+
 def _inside(_wish: Wish) -> Parts:
     """Made by the launcher in its own scratch space."""
     return Parts()
@@ -167,6 +175,7 @@ _SOURCES: dict[str, Render] = {
     "cloudInitNoCloud": _cloud_init,
     "cloudInitConfigDrive": _cloud_init,
     "emptyDisk": _inside,
+    "downwardMetrics": _inside,
     "persistentVolumeClaim": _persistent,
     "dataVolume": _data_volume,
     "ephemeral": _ephemeral,
@@ -176,21 +185,33 @@ _SOURCES: dict[str, Render] = {
     "downwardAPI": _files,
     "sysprep": _files,
     "serviceAccount": _service_account,
+    "containerPath": _container_path,
 }
 
 
-def _source(volume: GuestVolume) -> str:
+def source_of(volume: GuestVolume) -> str:
+    """The kind of the volume, as the API spells it."""
     return next((key for key in to_plain(volume) if key != "name"), "")
 
 
 def volumes(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
+    """What is only shared as a filesystem is mounted where it is shared, and not in the launcher's container."""
+    devices = vmi.spec.domain.devices
+    elsewhere = {each.name for each in devices.filesystems} - {disk.name for disk in devices.disks}
     found: list[Parts] = []
     for index, volume in enumerate(vmi.spec.volumes):
-        wish, source = Wish(index, volume, config), _source(volume)
-        if source not in _SOURCES:
-            raise wish.refuse(f"a {source} volume is not built yet" if source else "must have a source")
-        found.append(_SOURCES[source](wish))
+        if is_hotplug(volume):
+            continue  # An attachment Pod holds it, and virt-handler brings it.
+        parts = rendered(Wish(index, volume, config))
+        found.append(replace(parts, mounts=(), devices=()) if volume.name in elsewhere else parts)
     return combine(found)
+
+
+def rendered(wish: Wish) -> Parts:
+    source = source_of(wish.volume)
+    if source not in _SOURCES:
+        raise wish.refuse(f"a {source} volume is not built yet" if source else "must have a source")
+    return _SOURCES[source](wish)
 
 
 def credentials(vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from virt_controller.vm import facts
@@ -11,13 +12,14 @@ from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.registry import owner_reference
+from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import AlreadyExists, ApiError, NotFound
 from virt_core.kube.expectations import Expectations
 from virt_core.kube.informer import Informer
-from virt_core.kube.patch import op, pointer
+from virt_core.kube.patch import MergePatch, op, pointer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.store import key_of
 from virt_core.kube.writes import OwnWrites, write_operations
@@ -104,6 +106,12 @@ class Actions:
         if written is not None:
             self._writes.remember(written)
         return written or vmi
+
+    def note_dump(self, vm: VirtualMachine, claim: str, text: str) -> None:
+        """On the claim, for whoever finds it later. One that is gone needs no note."""
+        note = MergePatch({"metadata": {"annotations": {names.ANNOTATION_MEMORY_DUMP: text}}})
+        with contextlib.suppress(NotFound):
+            self._client.patch(PersistentVolumeClaim, claim, vm.metadata.namespace, note)
 
     def _keep_revision(self, vm: VirtualMachine) -> None:
         revision = start_revision(vm)

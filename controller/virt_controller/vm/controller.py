@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from virt_controller.vm import backoff, facts, liveupdate, specpatch, strategy
+from virt_controller.vm import backoff, facts, liveupdate, memorydump, nics, specpatch, strategy
 from virt_controller.vm.actions import Actions
 from virt_controller.vm.clonesource import CloneRefusedError
 from virt_controller.vm.expand import Expander, ExpansionError, create_reason
@@ -96,15 +96,18 @@ class VMController:
         if is_terminating(state.vm) and state.vmi is None:
             self._write_main(state.vm, specpatch.without_finalizer(state.vm))
             return None
-        state.vm = self._write_main(state.vm, specpatch.operations(state.vm, plan.switch_to))
+        state.vm = self._write_main(state.vm, specpatch.operations(state.vm, plan.switch_to, state.vmi))
         self._keep_types(state)
+        self._dump_memory(state)
         self._look_at_volumes(state, plan.start)
         if plan.start:
             self._start(state, plan)
         elif plan.stop and state.vmi is not None:
             self._stop(state, state.vmi)
-        elif state.vmi is not None and liveupdate.is_applicable(state.vmi, state.vm.metadata.generation):
-            self._follow_spec(state, state.vmi)
+        elif state.vmi is not None:
+            self._drop_gone_cards(state, state.vmi)
+            if liveupdate.is_applicable(state.vmi, state.vm.metadata.generation):
+                self._follow_spec(state, state.vmi)
         if plan.ask_start:
             state.note(ask_start=True)
         self._write_status(state, self._writes.freshest(cached))
@@ -152,6 +155,19 @@ class VMController:
         )
         state.vm = replace(state.vm, status=status)
 
+    def _dump_memory(self, state: Reconciliation) -> None:
+        """One step of a dump that was asked for."""
+        found = None if is_terminating(state.vm) else memorydump.plan(state.vm, state.vmi)
+        if found is None:
+            return
+        if found.vmi and state.vmi is not None:
+            state.vmi = self._actions.patch(state.vmi, found.vmi)
+        request = state.vm.status.memory_dump_request
+        if found.noted and request is not None:
+            self._actions.note_dump(state.vm, request.claim_name, found.noted)
+        vm = self._write_main(state.vm, found.template)
+        state.vm = replace(vm, status=replace(vm.status, memory_dump_request=found.request))
+
     def _look_at_volumes(self, state: Reconciliation, starting: bool) -> None:
         try:
             state.volumes = self._volumes.look(state.vm, starting)
@@ -185,6 +201,11 @@ class VMController:
             state.stopping = True
         except ApiError as error:
             self._trouble(state, names.REASON_FAILED_DELETE, error)
+
+    def _drop_gone_cards(self, state: Reconciliation, vmi: VirtualMachineInstance) -> None:
+        operations = nics.pruned_vmi(vmi) if not is_final(vmi) and not is_terminating(vmi) else []
+        if operations:
+            state.vmi = self._actions.patch(vmi, operations)
 
     def _follow_spec(self, state: Reconciliation, vmi: VirtualMachineInstance) -> None:
         """The spec changed under a running VMI."""

@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from virt_controller.vm import facts, links
+from virt_controller.vm import growth, links, nics
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
+from virt_core.apis.devices import Disk
 from virt_core.apis.facts import is_final, is_terminating
-from virt_core.apis.quantity import parse_bytes
-from virt_core.apis.support.cluster import HOTPLUG_CPU, HOTPLUG_MEMORY, HOTPLUG_VOLUMES, LIVE_MIGRATION
+from virt_core.apis.support.cluster import HOTPLUG_CPU, HOTPLUG_MEMORY, HOTPLUG_NICS, HOTPLUG_VOLUMES, LIVE_MIGRATION
 from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
-from virt_core.apis.volumes import Volume
-from virt_core.kube.conditions import is_true
+from virt_core.apis.volumes import Volume, claim_of, is_hotplug
 from virt_core.kube.patch import op, pointer
 
 _PLACEMENT = ("nodeSelector", "affinity", "tolerations")
@@ -34,6 +33,11 @@ class Update:
     operations: list[dict[str, Any]] = field(default_factory=list)
     restart: list[str] = field(default_factory=list)
     waits: bool = False
+
+    def take(self, part: growth.Growth) -> None:
+        self.operations += part.operations
+        self.restart += [part.restart] if part.restart else []
+        self.waits |= part.waits
 
     @property
     def message(self) -> str:
@@ -60,9 +64,13 @@ def update(change: Change) -> Update:
     result = Update()
     if change.support.is_built(HOTPLUG_VOLUMES):
         _hotplug_volumes(change, result)
-    for what, follow in ((HOTPLUG_CPU, _sockets), (HOTPLUG_MEMORY, _memory), (LIVE_MIGRATION, _placement)):
+    for what, follow in ((HOTPLUG_CPU, growth.sockets), (HOTPLUG_MEMORY, growth.memory)):
         if change.follows(what):
-            follow(change, result)
+            result.take(follow(change.wanted, change.vmi))
+    if change.follows(LIVE_MIGRATION):
+        _placement(change, result)
+    if change.support.is_built(HOTPLUG_NICS):
+        _interfaces(change, result)
     before, after = _comparable(change, change.started), _comparable(change, change.wanted)
     if paths := list(_different(before, after, to_plain(change.vmi.spec), "spec.template.spec")):
         shown = ", ".join(paths[:_MAX_PATHS]) + (" and others" if len(paths) > _MAX_PATHS else "")
@@ -72,49 +80,6 @@ def update(change: Change) -> Update:
         path = pointer("metadata", "annotations", names.ANNOTATION_VM_GENERATION)
         result.operations.append(op.add(path, str(change.generation)))
     return result
-
-
-def _busy(vmi: VirtualMachineInstance) -> bool:
-    conditions = vmi.status.conditions
-    hot = (names.CONDITION_HOT_VCPU_CHANGE, names.CONDITION_HOT_MEMORY_CHANGE)
-    return facts.is_migrating(vmi) or any(is_true(conditions, type) for type in hot)
-
-
-def _sockets(change: Change, result: Update) -> None:
-    cpu, running = change.wanted.domain.cpu, change.vmi.spec.domain.cpu
-    if cpu is None or running is None:
-        return
-    want, have = cpu.sockets or 1, running.sockets or 1
-    if want == have:
-        return
-    if want < have:
-        result.restart.append(f"CPU sockets cannot be reduced from {have} to {want} in a running machine")
-    elif change.vmi.spec.architecture == "arm64" or want > running.max_sockets:
-        result.restart.append(f"{want} CPU sockets are more than the running machine can have ({running.max_sockets})")
-    elif _busy(change.vmi):
-        result.waits = True
-    else:
-        result.operations.append(op.replace("/spec/domain/cpu/sockets", want))
-
-
-def _memory(change: Change, result: Update) -> None:
-    memory, running = change.wanted.domain.memory, change.vmi.spec.domain.memory
-    if memory is None or memory.guest is None or running is None or running.guest is None:
-        return
-    want, have = parse_bytes(memory.guest), parse_bytes(running.guest)
-    if want == have:
-        return
-    status = change.vmi.status.memory
-    boot = parse_bytes(status.guest_at_boot) if status is not None and status.guest_at_boot is not None else have
-    most = parse_bytes(running.max_guest) if running.max_guest is not None else 0
-    if not is_true(change.vmi.status.conditions, names.CONDITION_LIVE_MIGRATABLE):
-        result.restart.append("the guest's memory can only be changed in a machine that can migrate")
-    elif want < boot or want > most:
-        result.restart.append(f"the guest's memory must be from what it booted with to {running.max_guest or 'that'}")
-    elif _busy(change.vmi):
-        result.waits = True
-    else:
-        result.operations.append(op.replace("/spec/domain/memory/guest", memory.guest))
 
 
 def _placement(change: Change, result: Update) -> None:
@@ -130,24 +95,51 @@ def _placement(change: Change, result: Update) -> None:
             result.operations.append(op.remove(pointer("spec", key)))
 
 
-def is_hotplug(volume: Volume) -> bool:
-    sources = (volume.persistent_volume_claim, volume.data_volume, volume.memory_dump)
-    return any(source is not None and source.hotpluggable for source in sources)
-
-
 def _hotplug_volumes(change: Change, result: Update) -> None:
-    """Volumes that may come and go follow the template as they are; the launcher attaches and detaches them."""
-    spec, wanted = change.vmi.spec, change.wanted
-    want = {v.name for v in wanted.volumes if is_hotplug(v)}
-    have = {v.name for v in spec.volumes}
-    gone = {v.name for v in spec.volumes if is_hotplug(v)} - {v.name for v in wanted.volumes}
-    new = want - have
-    if not new and not gone:
+    """Volumes that may come and go follow the template. One that changes its claim goes first, and comes again when
+    nothing is left of it."""
+    spec, ours = change.vmi.spec, change.wanted
+    unborn = _drives(ours) - _drives(spec)  # A drive comes with a restart, and its medium with it.
+    want = {v.name: v for v in ours.volumes if _follows(v) and v.name not in unborn}
+    gone = {v.name for v in spec.volumes if _follows(v) and _source(want.get(v.name)) != _source(v)}
+    left = {v.name for v in spec.volumes} | {status.name for status in change.vmi.status.volume_status}
+    new = {name for name in want if name not in left}
+    late = want.keys() - new - ({v.name for v in spec.volumes} - gone)
+    running = change.vmi.status.phase == names.PHASE_RUNNING
+    result.waits |= bool(late) or (bool(new or gone) and not running)
+    drives = _drives(spec) & _drives(ours)
+    disks = _disks(spec, ours, gone - drives, new - drives)
+    if not running or (not new and not gone and disks == spec.domain.devices.disks):
         return
-    volumes = [v for v in spec.volumes if v.name not in gone] + [v for v in wanted.volumes if v.name in new]
-    theirs, ours = spec.domain.devices.disks, wanted.domain.devices.disks
-    disks = [d for d in theirs if d.name not in gone] + [d for d in ours if d.name in new]
+    volumes = [v for v in spec.volumes if v.name not in gone] + [want[name] for name in want if name in new]
     result.operations += [op.add("/spec/volumes", volumes), op.add("/spec/domain/devices/disks", disks)]
+
+
+def _follows(volume: Volume) -> bool:
+    """A claim for memory dumps comes and goes with each dump (`memorydump`), not with the template."""
+    return is_hotplug(volume) and volume.memory_dump is None
+
+
+def _source(volume: Volume | None) -> tuple[str, bool] | None:
+    return None if volume is None else (claim_of(volume), volume.data_volume is not None)
+
+
+def _drives(spec: VirtualMachineInstanceSpec) -> set[str]:
+    """CD-ROM drives stay when their medium goes."""
+    return {disk.name for disk in spec.domain.devices.disks if disk.cdrom is not None}
+
+
+def _disks(
+    spec: VirtualMachineInstanceSpec, wanted: VirtualMachineInstanceSpec, gone: set[str], new: set[str]
+) -> list[Disk]:
+    kept = [disk for disk in spec.domain.devices.disks if disk.name not in gone]
+    return kept + [disk for disk in wanted.domain.devices.disks if disk.name in new]
+
+
+def _interfaces(change: Change, result: Update) -> None:
+    result.operations += nics.operations(change.wanted, change.vmi)
+    for name in nics.unfollowed(change.wanted, change.vmi):
+        result.restart.append(f'interface "{name}" was dropped; the state "absent" removes it from the running machine')
 
 
 def _comparable(change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, Any]:
@@ -157,14 +149,17 @@ def _comparable(change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, A
     domain = plain.get("domain") or {}
     plain["volumes"] = [v for v in plain.get("volumes") or [] if v["name"] not in hot]
     devices = domain.get("devices") or {}
-    devices["disks"] = [d for d in devices.get("disks") or [] if d["name"] not in hot]
+    devices["disks"] = [d for d in devices.get("disks") or [] if d["name"] not in hot or "cdrom" in d]
     links.without_links(devices)
+    if change.support.is_built(HOTPLUG_NICS):
+        nics.without_followed(plain, change.wanted, change.vmi)
     firmware = change.vmi.spec.domain.firmware
     if firmware is not None and (domain.get("firmware") or {}).get("uuid") == firmware.uuid:
         del domain["firmware"]["uuid"]
-    if change.follows(HOTPLUG_CPU):
+    # What the template does not name any more has no size to follow to.
+    if change.follows(HOTPLUG_CPU) and growth.names_sockets(change.wanted):
         (domain.get("cpu") or {}).pop("sockets", None)
-    if change.follows(HOTPLUG_MEMORY):
+    if change.follows(HOTPLUG_MEMORY) and growth.names_memory(change.wanted):
         (domain.get("memory") or {}).pop("guest", None)
     for key in _PLACEMENT if change.follows(LIVE_MIGRATION) else ():
         plain.pop(key, None)

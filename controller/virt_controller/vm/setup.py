@@ -8,6 +8,7 @@ from uuid import UUID, uuid5
 from msgspec.structs import replace
 
 from virt_controller.vm import facts
+from virt_controller.vm.memorydump import without_dumps
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.base import from_plain, to_plain
@@ -61,6 +62,7 @@ def make_vmi(
     if facts.start_paused_requested(vm):
         spec.start_strategy = "Paused"
     _attach_tablet(spec)
+    spec.volumes = without_dumps(spec.volumes)
     metadata = ObjectMeta(
         name=vm.metadata.name,
         namespace=vm.metadata.namespace,

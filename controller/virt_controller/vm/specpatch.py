@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from virt_controller.vm import volumerequests
+from virt_controller.vm import nics, volumerequests
 from virt_controller.vm.setup import firmware_uuid
 from virt_core.apis import names
 from virt_core.apis.facts import is_terminating, run_strategy
 from virt_core.apis.vm import VirtualMachine
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.patch import op
 
 Operations = list[dict[str, Any]]
@@ -16,14 +17,20 @@ Operations = list[dict[str, Any]]
 _FINALIZERS = "/metadata/finalizers"
 
 
-def operations(vm: VirtualMachine, switch_to: str) -> Operations:
-    """What a VM that stays lacks, and the strategy that it changes to, if any."""
+def operations(vm: VirtualMachine, switch_to: str, vmi: VirtualMachineInstance | None = None) -> Operations:
+    """What a VM that stays lacks, the strategy that it changes to, if any, and what its VMI is rid of for good."""
     if is_terminating(vm):
         return []
     result: Operations = []
     if names.FINALIZER_VM_CONTROLLER not in vm.metadata.finalizers:
         result.append(op.add(_FINALIZERS, [*vm.metadata.finalizers, names.FINALIZER_VM_CONTROLLER]))
-    return result + _strategy(vm, switch_to) + _firmware(vm) + volumerequests.operations(vm)
+    return (
+        result
+        + _strategy(vm, switch_to)
+        + _firmware(vm)
+        + volumerequests.operations(vm)
+        + nics.pruned_template(vm, vmi)
+    )
 
 
 def without_finalizer(vm: VirtualMachine) -> Operations:

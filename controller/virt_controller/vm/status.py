@@ -112,9 +112,16 @@ def _conditions(view: View, outcome: Outcome, now: datetime) -> list[Condition]:
 
 
 def _needs_restart(vmi: VirtualMachineInstance | None) -> str:
-    """What the node found that the running machine cannot become."""
-    told = get_condition(vmi.status.conditions, names.CONDITION_RESTART_REQUIRED) if vmi is not None else None
-    return told.message if told is not None else ""
+    """What the node found that the running machine cannot become, and what cannot be had where it runs."""
+    if vmi is None:
+        return ""
+    told = get_condition(vmi.status.conditions, names.CONDITION_RESTART_REQUIRED)
+    if told is not None:
+        return told.message
+    sizes = (names.CONDITION_HOT_VCPU_CHANGE, names.CONDITION_HOT_MEMORY_CHANGE)
+    found = [get_condition(vmi.status.conditions, type) for type in sizes]
+    words = dict.fromkeys(c.message for c in found if c is not None and c.status == names.FALSE)
+    return f"a restart is needed: {'; '.join(words)}" if words else ""
 
 
 def _mirrored(vmi: VirtualMachineInstance | None) -> frozenset[str]:

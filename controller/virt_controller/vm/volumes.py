@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from virt_controller.vm.clonesource import CloneGuard
 from virt_controller.vm.printable import Volumes
 from virt_core.apis import names
-from virt_core.apis.datavolume import DataVolume
+from virt_core.apis.datavolume import DONE, FAILED, WAITING, DataVolume
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import owner_reference
@@ -21,12 +21,6 @@ from virt_core.apis.vmi import VirtualMachineInstanceSpec
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import AlreadyExists, NotFound
 from virt_core.kube.informer import Informer
-
-DONE = "Succeeded"
-FAILED = "Failed"
-FIRST_CONSUMER = "WaitForFirstConsumer"
-#: Made when the first consumer comes, so it is no reason to wait.
-_WAITING = frozenset({FIRST_CONSUMER, "PendingPopulation"})
 
 Claims = Callable[[str], PersistentVolumeClaim | None]
 
@@ -88,7 +82,7 @@ def phase_of(volume: DataVolume) -> str:
 
 def is_filling(phase: str) -> bool:
     """Whether its bytes are still on their way."""
-    return phase not in {DONE, *_WAITING}
+    return phase not in {DONE, *WAITING}
 
 
 def vm_volumes(vm: VirtualMachine) -> list[str]:

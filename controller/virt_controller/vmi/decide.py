@@ -13,7 +13,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from virt_controller.vmi import owned
+from virt_controller.vmi import networks, owned, resize, upkeep
 from virt_controller.vmi import pods as facts
 from virt_controller.vmi.owned import Surroundings
 from virt_controller.vmi.readiness import follow
@@ -21,9 +21,9 @@ from virt_core.apis import handoffs, names, podroles
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.podroles import Role
 from virt_core.apis.pods import Pod
-from virt_core.apis.quantity import format_bytes
+from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.apis.vmistatus import MemoryStatus, VirtualMachineInstanceStatus
+from virt_core.apis.vmistatus import MemoryStatus, TopologyHints, VirtualMachineInstanceStatus
 from virt_core.kube.conditions import get_condition
 from virt_core.kube.vmistatus import with_condition, with_failure, with_handoff, with_phase, without_condition
 from virt_core.runtime.times import parse_rfc3339
@@ -35,6 +35,8 @@ STUCK_AFTER_END_S = 20.0
 #: A claim that does not exist is seen when it comes; this is for a change that was missed.
 CLAIM_RECHECK_S = 60.0
 
+#: While a guest moves away from a launcher that has ended.
+MOVE_RECHECK_S = 5.0
 #: Between a Pod that its node refused and the next one.
 REFUSAL_PAUSE_S = 3.0
 
@@ -58,9 +60,14 @@ class Decision:
     create_pod: bool = False
     #: The Pod is only to be the first user of the VMI's claims.
     provisioning: bool = False
+    #: The claim with the state of firmware and TPM: to be made, or such as nobody needs any more.
+    create_state: bool = False
+    delete_states: tuple[PersistentVolumeClaim, ...] = ()
     delete_pods: tuple[Pod, ...] = ()
     #: Pods that look like launchers of the VMI and are none.
     strangers: tuple[Pod, ...] = ()
+    #: Operations on the active Pod, and the Pod.
+    patch_pod: tuple[Pod, list[dict[str, object]]] | None = None
     #: The VMI as it should be written, if it differs.
     vmi: VirtualMachineInstance | None = None
     notes: tuple[Note, ...] = ()
@@ -83,7 +90,7 @@ def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, arou
 def _follow_active(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
     active = podroles.active_pod(vmi, pods)
     if vmi.status.phase in _HANDED_OVER:
-        return _watch_over(vmi, active, now)
+        return _watch_over(vmi, active, now, around)
     if podroles.active(vmi) is None:
         return _begin(vmi, podroles.having(Role.PROVISIONING, vmi, pods), now, around)
     if active is None:
@@ -93,7 +100,7 @@ def _follow_active(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: dateti
     return _schedule(vmi, active, now, around)
 
 
-def scheduling(vmi: VirtualMachineInstance, pod_uid: str, now: datetime) -> VirtualMachineInstance:
+def scheduling(vmi: VirtualMachineInstance, pod_uid: str, now: datetime, tsc_hz: int = 0) -> VirtualMachineInstance:
     """The VMI once its Pod object exists. From here on this Pod is its own, and no other that says so."""
     status = with_phase(vmi.status, names.PHASE_SCHEDULING, now)
     status = replace(status, active_pods={pod_uid: ""}, provisioning_pod_uid="")
@@ -110,6 +117,8 @@ def scheduling(vmi: VirtualMachineInstance, pod_uid: str, now: datetime) -> Virt
         now=now,
     )
     status = replace(status, virtual_machine_revision_name=owned.revision_name(vmi))
+    if tsc_hz:
+        status = replace(status, topology_hints=TopologyHints(tsc_frequency=tsc_hz))
     finalizers = vmi.metadata.finalizers
     if names.FINALIZER_VMI not in finalizers:
         finalizers = [*finalizers, names.FINALIZER_VMI]
@@ -140,14 +149,37 @@ def _begin(vmi: VirtualMachineInstance, helpers: Sequence[Pod], now: datetime, a
         claims = ", ".join(f'"{claim}"' for claim in around.missing_claims)
         trouble = facts.Trouble(names.REASON_PVC_NOT_FOUND, f"there is no PersistentVolumeClaim {claims}")
         return Decision(vmi=not_synchronized(vmi, trouble, now), recheck_s=CLAIM_RECHECK_S)
+    if around.missing_networks:
+        return _without_networks(vmi, around.missing_networks, now)
     if around.broken:
         words = f"DataVolume {', '.join(around.broken)} could not be filled"
         return failed(vmi, names.REASON_DATA_VOLUME_IMPORT, words, now)
     if around.unready:
         return Decision(vmi=_waiting_for_data(vmi, around.unready, now))
+    if (waits := _without_state(vmi, around.state, now)) is not None:
+        return waits
     if around.waiting:
         return _provision(vmi, helpers, around.waiting, now)
-    return Decision(create_pod=True, delete_pods=tuple(pod for pod in helpers if not is_terminating(pod)))
+    done = tuple(pod for pod in helpers if not is_terminating(pod))
+    return Decision(create_pod=True, delete_pods=done, delete_states=around.state.unused)
+
+
+def _without_state(vmi: VirtualMachineInstance, state: owned.KeptState, now: datetime) -> Decision | None:
+    """What to do while the claim for the state of firmware and TPM is not ready."""
+    if state.missing:
+        return Decision(create_state=True)
+    if state.trouble is None:
+        return None
+    if state.quiet_s:
+        return Decision(recheck_s=state.quiet_s)
+    return Decision(vmi=not_synchronized(vmi, state.trouble, now), recheck_s=CLAIM_RECHECK_S)
+
+
+def _without_networks(vmi: VirtualMachineInstance, missing: Sequence[str], now: datetime) -> Decision:
+    """No Pod is made that could not get its networks. One that comes is seen, unless the change was missed."""
+    shown = ", ".join(f'"{each}"' for each in missing)
+    trouble = facts.Trouble(names.REASON_NETWORK_NOT_FOUND, f"there is no NetworkAttachmentDefinition {shown}")
+    return Decision(vmi=not_synchronized(vmi, trouble, now), recheck_s=CLAIM_RECHECK_S)
 
 
 def _provision(vmi: VirtualMachineInstance, helpers: Sequence[Pod], waiting: Sequence[str], now: datetime) -> Decision:
@@ -210,18 +242,18 @@ def _hand_over(vmi: VirtualMachineInstance, pod: Pod, now: datetime, around: Sur
         qos_class=pod.status.qos_class or None,
         migration_transport="Unix",
         memory=_with_overhead(status, pod),
-        volume_status=owned.volume_statuses(vmi, around.claims),
+        volume_status=owned.volume_statuses(vmi, around),
         vsock_cid=around.vsock_cid or status.vsock_cid,
+        interfaces=networks.follow(vmi, pod),
+        launcher_container_image_version=upkeep.launcher_image(pod),
     )
     labels = vmi.metadata.labels | {names.LABEL_NODE_NAME: node}
     return Decision(vmi=replace(vmi, metadata=replace(vmi.metadata, labels=labels), status=status))
 
 
 def _with_overhead(status: VirtualMachineInstanceStatus, pod: Pod) -> MemoryStatus | None:
-    overhead = pod.metadata.annotations.get(names.ANNOTATION_MEMORY_OVERHEAD)
-    if overhead is None or not overhead.isdecimal():
-        return status.memory
-    return replace(status.memory or MemoryStatus(), memory_overhead=format_bytes(int(overhead)))
+    overhead = facts.memory_overhead(pod)
+    return status.memory if overhead is None else replace(status.memory or MemoryStatus(), memory_overhead=overhead)
 
 
 def _wait_for_pod(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
@@ -256,14 +288,34 @@ def _already_told(vmi: VirtualMachineInstance, trouble: facts.Trouble) -> bool:
     return told.reason == trouble.reason or {told.reason, trouble.reason} == pulls
 
 
-def _watch_over(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime) -> Decision:
-    if pod is None:
+def _watch_over(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime, around: Surroundings) -> Decision:
+    if pod is None and not move_under_way(vmi):
         return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(None), now)
+    if pod is None:
+        return Decision(recheck_s=MOVE_RECHECK_S)
     if facts.is_finished(pod):
         return _launcher_ended(vmi, pod, now)
-    return Decision(
-        vmi=owned.follow_size(replace(vmi, status=follow(vmi.status, pod, now, vmi.spec.readiness_probe)), now)
-    )
+    if (trouble := facts.lost_share(pod)) is not None and not is_terminating(pod):
+        return _share_lost(vmi, pod, trouble, now)
+    status = follow(vmi.status, pod, now, vmi.spec.readiness_probe)
+    followed = replace(vmi, status=replace(status, interfaces=networks.follow(vmi, pod)))
+    kept = upkeep.follow(owned.with_grown_claims(followed, around.claims), pod, around.launcher_image, now)
+    sized = resize.follow(kept, around.resizing, now)
+    notes = (Note(names.EVENT_WARNING, each.reason, each.message) for each in resize.new_trouble(vmi, sized))
+    asks = networks.operations(vmi, pod) if not is_terminating(pod) else []
+    return Decision(vmi=sized, notes=tuple(notes), patch_pod=(pod, asks) if asks else None)
+
+
+def _share_lost(vmi: VirtualMachineInstance, pod: Pod, trouble: facts.Trouble, now: datetime) -> Decision:
+    """A guest that runs goes on without its files; one that does not yet will never get them."""
+    if vmi.status.phase != names.PHASE_RUNNING:
+        return failed(vmi, trouble.reason, trouble.message, now)
+    told = _already_told(vmi, trouble)
+    vmi = replace(vmi, status=follow(vmi.status, pod, now, vmi.spec.readiness_probe))
+    if told:
+        return Decision(vmi=vmi)
+    note = Note(names.EVENT_WARNING, trouble.reason, trouble.message)
+    return Decision(vmi=not_synchronized(vmi, trouble, now), notes=(note,))
 
 
 def _launcher_ended(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Decision:
@@ -272,9 +324,29 @@ def _launcher_ended(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> Dec
         left_s = HANDLER_FIRST_S - (now - parse_rfc3339(terminated.finished_at)).total_seconds()
         if 0 < left_s <= HANDLER_FIRST_S:
             return Decision(recheck_s=left_s)
+    if move_under_way(vmi):
+        return Decision(recheck_s=MOVE_RECHECK_S)  # The guest may have left it; the move's own controller finds out.
+    if lost := _lost_on_the_way(vmi, terminated.finished_at if terminated is not None else None):
+        return failed(vmi, names.FAILED_LAUNCHER, lost, now)
     if pod.status.phase == "Succeeded":
         return Decision(vmi=replace(vmi, status=with_phase(vmi.status, names.PHASE_SUCCEEDED, now)))
     return failed(vmi, names.FAILED_LAUNCHER, facts.end_words(pod), now)
+
+
+def move_under_way(vmi: VirtualMachineInstance) -> bool:
+    """From the moment in which the guest may have left: its node begins when it reads where to."""
+    move = vmi.status.migration_state
+    return move is not None and bool(move.target_node_address) and not (move.completed or move.failed)
+
+
+def _lost_on_the_way(vmi: VirtualMachineInstance, finished_at: str | None) -> str:
+    """A launcher that ends well in the middle of a move has given the guest away; if the move failed, nobody has it."""
+    move = vmi.status.migration_state
+    if move is None or not move.failed or not move.end_timestamp or not finished_at:
+        return ""
+    if parse_rfc3339(finished_at) > parse_rfc3339(move.end_timestamp):
+        return ""
+    return f"the guest had left for node {move.target_node} and is lost there: {move.failure_reason}"
 
 
 def _remove(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:
@@ -292,7 +364,7 @@ def _after_end(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, 
     """Over but not deleted: the finished Pod stays for its logs; one that still runs long after is stuck."""
     if all(podroles.role_of(pod, vmi) is None for pod in pods):
         return Decision(vmi=_finalized(vmi, now, around))
-    running = tuple(pod for pod in pods if not facts.is_finished(pod) and not is_terminating(pod))
+    running = tuple(pod for pod in pods if facts.still_runs(pod) and not is_terminating(pod))
     if not running or names.keeps_launcher(vmi.metadata.annotations):
         return Decision()
     left_s = STUCK_AFTER_END_S - (now - _ended_at(vmi, now)).total_seconds()

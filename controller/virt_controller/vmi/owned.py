@@ -4,20 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from msgspec.structs import replace
 
+from virt_controller.hotplug.statuses import claim_info
+from virt_controller.vmi.pods import Trouble
+from virt_controller.vmi.resize import Resizing
 from virt_core.apis import names
 from virt_core.apis.meta import OwnerReference
-from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.apis.vmistatus import PersistentVolumeClaimInfo, VirtualMachineInstanceStatus, VolumeStatus
-from virt_core.apis.volumes import Volume
-from virt_core.kube.vmistatus import with_condition, without_condition
+from virt_core.apis.vmistatus import HotplugVolumeStatus, VolumeStatus
+from virt_core.apis.volumes import claim_of, is_hotplug
 
-_Status = VirtualMachineInstanceStatus
+
+@dataclass(frozen=True, slots=True)
+class KeptState:
+    """How the claim is that keeps what a machine's firmware and TPM store."""
+
+    #: The machine keeps something, and has no claim for it yet.
+    missing: bool = False
+    claim: PersistentVolumeClaim | None = None
+    #: Why the claim cannot be used yet, and for how long that is nothing to speak of.
+    trouble: Trouble | None = None
+    quiet_s: float = 0.0
+    #: Of a machine that no longer keeps anything.
+    unused: tuple[PersistentVolumeClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +42,8 @@ class Surroundings:
     missing_claims: tuple[str, ...] = ()
     #: Those that do, by their names.
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    #: NetworkAttachmentDefinitions that its networks name and that do not exist, as namespace/name.
+    missing_networks: tuple[str, ...] = ()
     #: DataVolumes of its volumes that are not filled yet, and those that never will be.
     unready: tuple[str, ...] = ()
     #: Those whose claim is bound, and then filled, only when some Pod uses it.
@@ -37,6 +51,15 @@ class Surroundings:
     broken: tuple[str, ...] = ()
     #: The address of its vsock, if it wants one.
     vsock_cid: int | None = None
+    #: Its Pod, when it is to have another size.
+    resizing: Resizing | None = None
+    state: KeptState = KeptState()
+    #: Nodes for which its volumes that come and go were made.
+    near: tuple[str, ...] = ()
+    #: The PersistentVolumes behind them, as far as they are bound.
+    later_volumes: tuple[str, ...] = ()
+    #: The image of new launchers.
+    launcher_image: str = ""
 
 
 def owner_vm(vmi: VirtualMachineInstance) -> OwnerReference | None:
@@ -45,41 +68,54 @@ def owner_vm(vmi: VirtualMachineInstance) -> OwnerReference | None:
 
 
 def claims(vmi: VirtualMachineInstance) -> list[str]:
-    """The claims that must exist before it can start. A DataVolume's claim has its name."""
-    return [name for volume in vmi.spec.volumes if (name := claim_of(volume))]
+    """All claims that it uses. A DataVolume's claim has its name."""
+    return [name for volume in vmi.spec.volumes if (name := claim_of(volume))] + [
+        volume.claim_name for volume in vmi.spec.utility_volumes
+    ]
 
 
-def claim_of(volume: Volume) -> str:
-    """The name of the claim behind a volume; empty when there is none."""
-    if volume.persistent_volume_claim is not None:
-        return volume.persistent_volume_claim.claim_name
-    if volume.data_volume is not None:
-        return volume.data_volume.name
-    if volume.ephemeral is not None and volume.ephemeral.persistent_volume_claim is not None:
-        return volume.ephemeral.persistent_volume_claim.claim_name
-    return ""
+def needed_claims(vmi: VirtualMachineInstance) -> list[str]:
+    """Those without which there can be no launcher Pod. What may come and go comes when it can."""
+    return [name for volume in vmi.spec.volumes if (name := claim_of(volume)) and not is_hotplug(volume)]
 
 
-def volume_statuses(vmi: VirtualMachineInstance, found: Mapping[str, PersistentVolumeClaim]) -> list[VolumeStatus]:
-    """What the node must know of each claim: it asks nobody else. Sorted, as the node keeps it."""
+def volume_statuses(vmi: VirtualMachineInstance, around: Surroundings) -> list[VolumeStatus]:
+    """What the node must know of each claim: it asks nobody else. Sorted, as the node keeps it.
+
+    Volumes that may come and go are known to be on their way before the node may start the guest.
+    """
     known = {status.name: status for status in vmi.status.volume_status}
     for volume in vmi.spec.volumes:
-        if (claim := found.get(claim_of(volume))) is not None:
-            status = known.get(volume.name) or VolumeStatus(name=volume.name)
-            known[volume.name] = replace(status, persistent_volume_claim_info=_claim_info(claim))
+        status = known.get(volume.name) or VolumeStatus(name=volume.name)
+        if is_hotplug(volume):
+            known[volume.name] = replace(
+                status,
+                phase=status.phase or names.VOLUME_PENDING,
+                hotplug_volume=status.hotplug_volume or HotplugVolumeStatus(),
+            )
+        elif (claim := around.claims.get(claim_of(volume))) is not None:
+            known[volume.name] = replace(status, persistent_volume_claim_info=claim_info(claim))
+    if around.state.claim is not None:
+        name = names.STATUS_KEPT_STATE
+        status = known.get(name) or VolumeStatus(name=name)
+        known[name] = replace(status, persistent_volume_claim_info=claim_info(around.state.claim))
     return [known[name] for name in sorted(known)]
 
 
-def _claim_info(claim: PersistentVolumeClaim) -> PersistentVolumeClaimInfo:
-    requests = claim.spec.resources.requests if claim.spec.resources is not None else {}
-    return PersistentVolumeClaimInfo(
-        claim_name=claim.metadata.name,
-        access_modes=claim.status.access_modes or claim.spec.access_modes,
-        volume_mode=claim.spec.volume_mode or names.VOLUME_MODE_FILESYSTEM,
-        capacity=dict(claim.status.capacity),
-        requests=dict(requests),
-        preallocated=claim.metadata.annotations.get(names.ANNOTATION_PREALLOCATION) == "true",
-    )
+def with_grown_claims(
+    vmi: VirtualMachineInstance, found: Mapping[str, PersistentVolumeClaim]
+) -> VirtualMachineInstance:
+    """A claim that has changed since the hand-over, mostly by growing: the node makes the guest's disk follow."""
+    claims = {volume.name: found.get(claim_of(volume)) for volume in vmi.spec.volumes if not is_hotplug(volume)}
+    statuses = [
+        replace(status, persistent_volume_claim_info=claim_info(claim))
+        if status.persistent_volume_claim_info is not None and (claim := claims.get(status.name)) is not None
+        else status
+        for status in vmi.status.volume_status
+    ]
+    if statuses == vmi.status.volume_status:
+        return vmi
+    return replace(vmi, status=replace(vmi.status, volume_status=statuses))
 
 
 def revision_name(vmi: VirtualMachineInstance) -> str:
@@ -101,30 +137,3 @@ def kept_finalizers(vmi: VirtualMachineInstance, orphan: bool) -> list[str]:
     if orphan:
         ours.add(names.FINALIZER_VM_CONTROLLER)
     return [f for f in vmi.metadata.finalizers if f not in ours]
-
-
-def follow_size(vmi: VirtualMachineInstance, now: datetime) -> VirtualMachineInstance:
-    """A spec that asks for more than the machine has is told by a condition until a migration has brought it."""
-    if vmi.status.phase != names.PHASE_RUNNING:
-        return vmi
-    status = _mark(vmi.status, names.CONDITION_HOT_VCPU_CHANGE, _cpu_differs(vmi), now)
-    status = _mark(status, names.CONDITION_HOT_MEMORY_CHANGE, _memory_differs(vmi), now)
-    return vmi if status is vmi.status else replace(vmi, status=status)
-
-
-def _mark(status: _Status, type: str, differs: bool, now: datetime) -> _Status:
-    if not differs:
-        return without_condition(status, type)
-    return with_condition(status, type, names.TRUE, "", "the change waits for a migration", now=now)
-
-
-def _cpu_differs(vmi: VirtualMachineInstance) -> bool:
-    cpu, now = vmi.spec.domain.cpu, vmi.status.current_cpu_topology
-    return cpu is not None and now is not None and cpu.sockets != now.sockets and cpu.max_sockets > 0
-
-
-def _memory_differs(vmi: VirtualMachineInstance) -> bool:
-    memory, now = vmi.spec.domain.memory, vmi.status.memory
-    if memory is None or memory.guest is None or memory.max_guest is None or now is None or now.guest_current is None:
-        return False
-    return parse_bytes(memory.guest) != parse_bytes(now.guest_current)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from virt_core.apis import names
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.pods import ContainerState, ContainerStateTerminated, Pod, PodCondition
+from virt_core.apis.quantity import Quantity, format_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
 
 #: A container that merely waits for its turn.
@@ -34,10 +35,32 @@ class Trouble:
 
 
 def compute_state(pod: Pod) -> ContainerState:
-    for status in pod.status.container_statuses:
-        if status.name == names.CONTAINER_COMPUTE and status.state is not None:
-            return status.state
-    return ContainerState()
+    return _states(pod).get(names.CONTAINER_COMPUTE, ContainerState())
+
+
+def _states(pod: Pod) -> dict[str, ContainerState]:
+    return {status.name: status.state for status in pod.status.container_statuses if status.state is not None}
+
+
+def memory_overhead(pod: Pod) -> Quantity | None:
+    """What was booked beside the guest's memory when it was made."""
+    told = pod.metadata.annotations.get(names.ANNOTATION_MEMORY_OVERHEAD, "")
+    return format_bytes(int(told)) if told.isdecimal() else None
+
+
+def still_runs(pod: Pod) -> bool:
+    """Whether anything of it does: what serves the machine may not have seen its end."""
+    others = (state.running for name, state in _states(pod).items() if name != names.CONTAINER_COMPUTE)
+    return not is_finished(pod) or (pod.status.phase == "Running" and any(others))
+
+
+def lost_share(pod: Pod) -> Trouble | None:
+    """The end of a virtiofsd before its machine's: the guest waits for its files from then on."""
+    for name, state in _states(pod).items():
+        ended = state.terminated
+        if name.startswith(names.CONTAINER_PREFIX_SHARE) and ended is not None and (ended.exit_code or ended.signal):
+            return Trouble(names.FAILED_SHARE, f"the guest's filesystem is not served: {_exit_words(name, ended)}")
+    return None
 
 
 def is_finished(pod: Pod) -> bool:
@@ -87,22 +110,30 @@ def _needed_label(pod: Pod) -> str:
 
 def waiting_trouble(pod: Pod, vmi: VirtualMachineInstance) -> Trouble | None:
     """Why the launcher's container does not start; None while all goes its way."""
-    waiting = compute_state(pod).waiting
-    if waiting is None or waiting.reason in _NORMAL_WAITS:
-        return None
-    if waiting.reason in _IMAGE_REASONS:
-        return Trouble(waiting.reason, f"{_image_words(pod, vmi, waiting.message)}: {_short(waiting.message)}")
-    return Trouble(waiting.reason, f"the launcher's container does not start: {_short(waiting.message)}")
+    waits = {name: state.waiting for name, state in _states(pod).items() if state.waiting is not None}
+    for name, waiting in waits.items():
+        if waiting.reason in _NORMAL_WAITS:
+            continue
+        if waiting.reason in _IMAGE_REASONS:
+            return Trouble(
+                waiting.reason, f"{_image_words(pod, vmi, name, waiting.message)}: {_short(waiting.message)}"
+            )
+        whose = "the launcher's container" if name == names.CONTAINER_COMPUTE else f"the container {name}"
+        return Trouble(waiting.reason, f"{whose} does not start: {_short(waiting.message)}")
+    return None
 
 
-def _image_words(pod: Pod, vmi: VirtualMachineInstance, message: str) -> str:
+def _image_words(pod: Pod, vmi: VirtualMachineInstance, container: str, message: str) -> str:
     """Which image it is about. The node only writes a text, so we look which of our images it mentions."""
     for volume in pod.spec.volumes:
         if volume.image is None or not volume.image.reference or volume.image.reference not in message:
             continue
         return f'the image "{volume.image.reference}" of {_volume_words(volume.name, vmi)} is not available'
-    image = next((c.image for c in pod.spec.containers if c.name == names.CONTAINER_COMPUTE), "")
-    return f'the launcher\'s image "{image}" is not available'
+    image = next((c.image for c in pod.spec.containers if c.name == container), "")
+    whose = (
+        "the launcher's image" if container == names.CONTAINER_COMPUTE else f"the image of the container {container}"
+    )
+    return f'{whose} "{image}" is not available'
 
 
 def _volume_words(pod_volume: str, vmi: VirtualMachineInstance) -> str:
@@ -119,17 +150,17 @@ def end_words(pod: Pod | None) -> str:
     if pod is None:
         return "the launcher Pod is gone"
     if terminated := compute_state(pod).terminated:
-        return f"the launcher Pod ended: {_exit_words(terminated)}"
+        return f"the launcher Pod ended: {_exit_words(names.CONTAINER_COMPUTE, terminated)}"
     if pod.status.phase in ("Succeeded", "Failed"):
         words = pod.status.message or pod.status.reason or f"its phase is {pod.status.phase}"
         return f"the launcher Pod ended: {_short(words)}"
     return "the launcher Pod is being deleted"
 
 
-def _exit_words(terminated: ContainerStateTerminated) -> str:
-    how = f"the container compute exited with code {terminated.exit_code}"
+def _exit_words(container: str, terminated: ContainerStateTerminated) -> str:
+    how = f"the container {container} exited with code {terminated.exit_code}"
     if terminated.signal:
-        how = f"the container compute was killed by signal {terminated.signal}"
+        how = f"the container {container} was killed by signal {terminated.signal}"
     if terminated.reason and terminated.reason not in ("Error", "Completed"):
         how += f" ({terminated.reason})"
     return f"{how}: {_short(terminated.message)}" if terminated.message else how

@@ -18,6 +18,8 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
+    """One Secret, and the way that it takes into the guest."""
+
     way: Way
     secret: str
     #: Whose keys they are, where the agent sets them.

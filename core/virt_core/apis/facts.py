@@ -9,7 +9,7 @@ from virt_core.apis import names
 if TYPE_CHECKING:
     from virt_core.apis.meta import ObjectMeta
     from virt_core.apis.vm import VirtualMachine
-    from virt_core.apis.vmi import VirtualMachineInstance
+    from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 
 
 class HasMetadata(Protocol):
@@ -24,6 +24,12 @@ def is_terminating(obj: HasMetadata) -> bool:
 def is_final(vmi: VirtualMachineInstance) -> bool:
     """It has ended, and no phase follows."""
     return vmi.status.phase in names.FINAL_PHASES
+
+
+def has_metrics(spec: VirtualMachineInstanceSpec) -> bool:
+    """Whether the guest is to know figures of its node."""
+    on_disk = any(volume.downward_metrics is not None for volume in spec.volumes)
+    return on_disk or spec.domain.devices.downward_metrics is not None
 
 
 def grace_seconds(vmi: VirtualMachineInstance) -> int:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HandoffKind:
+    """One of them, as `virtctl explain` tells of it."""
+
     name: str
     owner: str
     deadline_s: float

@@ -42,6 +42,7 @@ TLS_CA_FILE = "ca.crt"
 LABEL_APP = "kubevirt.io"
 APP_LAUNCHER = "virt-launcher"
 APP_ATTACHMENT = "hotplug-disk"
+ATTACHMENT_PREFIX = "hp-volume-"
 LABEL_CREATED_BY = "kubevirt.io/created-by"
 LABEL_VMI_ID = "vmi.kubevirt.io/id"
 LABEL_VM_NAME = "vm.kubevirt.io/name"
@@ -49,6 +50,7 @@ LABEL_NODE_NAME = "kubevirt.io/nodeName"
 LABEL_MIGRATION_TARGET_NODE = "kubevirt.io/migrationTargetNodeName"
 LABEL_MIGRATION_JOB_UID = "kubevirt.io/migrationJobUID"
 LABEL_MIGRATION_VMI_NAME = "kubevirt.io/vmi-name"
+LABEL_OUTDATED_LAUNCHER = "kubevirt.io/outdatedLauncherImage"
 LABEL_SCHEDULABLE = "kubevirt.io/schedulable"
 LABEL_CPU_MANAGER = "cpumanager"
 LABEL_CPU_MANAGER_NEW = "kubevirt.io/cpumanager"
@@ -70,6 +72,9 @@ LABEL_SEV = "kubevirt.io/sev"
 LABEL_SEV_ES = "kubevirt.io/sev-es"
 LABEL_SEV_SNP = "kubevirt.io/sev-snp"
 LABEL_TDX = "kubevirt.io/tdx"
+LABEL_KEPT_STATE = "persistent-state-for"
+LABEL_MIGRATION_NAME = "kubevirt.io/migrationName"
+LABEL_APPLY_STORAGE_PROFILE = "cdi.kubevirt.io/applyStorageProfile"
 
 # Annotations
 ANNOTATION_DOMAIN = "kubevirt.io/domain"
@@ -82,21 +87,44 @@ ANNOTATION_PCI_ON_ROOT_COMPLEX = "kubevirt.io/placePCIDevicesOnRootComplex"
 ANNOTATION_PCI_INTERFACE_SLOTS = "kubevirt.io/pci-interface-slot-count"
 ANNOTATION_NO_PCI_HOLE64 = "kubevirt.io/disablePCIHole64"
 ANNOTATION_VM_GENERATION = "kubevirt.io/vm-generation"
+#: In Hz, on the launcher Pod: what its machine was promised.
+ANNOTATION_TSC_FREQUENCY = "virtpod.io/tsc-frequency"
+#: For a machine of which size a target Pod was made. What it asks for, others may have changed.
+ANNOTATION_TARGET_ROOM = "virtpod.io/target-room"
 ANNOTATION_MEMORY_OVERHEAD = "kubevirt.io/memory-overhead-bytes"
 ANNOTATION_HOOK_SIDECARS = "hooks.kubevirt.io/hookSidecars"
 ANNOTATION_IGNITION = "kubevirt.io/ignitiondata"
 ANNOTATION_FREE_PAGE_REPORTING_DISABLED = "kubevirt.io/free-page-reporting-disabled"
 ANNOTATION_KEEP_LAUNCHER = "kubevirt.io/keep-launcher-alive-after-failure"
 ANNOTATION_FAIL_FAST = "kubevirt.io/func-test-virt-launcher-fail-fast"
+#: Not ours, but Multus's: what a Pod asks for beside its own network, what it has in place of that, what became of it.
+ANNOTATION_NETWORKS = "k8s.v1.cni.cncf.io/networks"
+ANNOTATION_DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
+ANNOTATION_NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 ANNOTATION_POD_BRIDGE_MIGRATION = "kubevirt.io/allow-pod-bridge-network-live-migration"
 ANNOTATION_SKIP_NODE_LABELLER = "node-labeller.kubevirt.io/skip-node"
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
 ANNOTATION_PREFIX_KUBECTL = "kubectl.kubernetes.io"
+#: Kubernetes' own: the node that a claim was made for.
+ANNOTATION_SELECTED_NODE = "volume.kubernetes.io/selected-node"
 ANNOTATION_MIGRATION_JOB_NAME = "kubevirt.io/migrationJobName"
+ANNOTATION_MIGRATION_UNSCHEDULABLE = "kubevirt.io/migrationUnschedulablePodTimeoutSeconds"
+ANNOTATION_MIGRATION_UTILITY_VOLUMES = "kubevirt.io/migrationUtilityVolumesTimeoutSeconds"
+ANNOTATION_MIGRATION_PENDING = "kubevirt.io/migrationPendingPodTimeoutSeconds"
+#: On a job: the node that the machine must leave, or that it gets a new launcher.
+ANNOTATION_EVACUATION = "kubevirt.io/evacuationMigration"
+ANNOTATION_WORKLOAD_UPDATE = "kubevirt.io/workloadUpdateMigration"
+#: On a VMI that must leave: who said so.
+ANNOTATION_EVICTION_SOURCE = "kubevirt.io/eviction-source"
 ANNOTATION_EPHEMERAL_PROVISIONING = "kubevirt.io/ephemeral-provisioning"
 ANNOTATION_EVEN_PARITY = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
+ANNOTATION_QUOTE_SOCKET = "kubevirt.io/qgs-socket-path"
 ANNOTATION_MEMFD = "kubevirt.io/memfd"
+ANNOTATION_OWNER_VMI_NAME = "kubevirt.io/owner-vmi-name"
+ANNOTATION_OWNER_VMI_UID = "kubevirt.io/owner-vmi-uid"
 ANNOTATION_PREALLOCATION = "cdi.kubevirt.io/storage.preallocation"
+ANNOTATION_DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+ANNOTATION_DEFAULT_VIRT_CLASS = "storageclass.kubevirt.io/is-default-virt-class"
 PCI_TOPOLOGY_V3 = "v3"
 
 # Finalizers
@@ -116,6 +144,17 @@ PHASE_FAILED = "Failed"
 PHASE_WAITING_FOR_SYNC = "WaitingForSync"
 PHASE_UNKNOWN = "Unknown"
 FINAL_PHASES = frozenset({PHASE_SUCCEEDED, PHASE_FAILED})
+MIGRATION_PENDING = "Pending"
+MIGRATION_SCHEDULING = "Scheduling"
+MIGRATION_SCHEDULED = "Scheduled"
+MIGRATION_PREPARING_TARGET = "PreparingTarget"
+MIGRATION_TARGET_READY = "TargetReady"
+MIGRATION_RUNNING = "Running"
+MIGRATION_SUCCEEDED = "Succeeded"
+MIGRATION_FAILED = "Failed"
+PRIORITY_CRITICAL = "system-critical"
+PRIORITY_USER = "user-triggered"
+PRIORITY_MAINTENANCE = "system-maintenance"
 
 # Condition status
 TRUE = "True"
@@ -128,10 +167,24 @@ CONDITION_POD_SCHEDULED = "PodScheduled"
 CONDITION_PROVISIONING = "Provisioning"
 CONDITION_DATA_VOLUMES_READY = "DataVolumesReady"
 CONDITION_LIVE_MIGRATABLE = "LiveMigratable"
+CONDITION_MIGRATION_UTILITY_VOLUMES = "migrationBlockedByUtilityVolumes"
+REASON_UTILITY_VOLUMES = "UtilityVolumesPresent"
+#: The namespace has a quota that leaves no room for the target Pod; the job waits.
+CONDITION_MIGRATION_QUOTA = "migrationRejectedByResourceQuota"
+CONDITION_MIGRATION_ABORT = "migrationAbortRequested"
+CONDITION_EVICTION_REQUESTED = "EvictionRequested"
+#: Ours: why it has not begun yet; only on a job that is Pending or Scheduling.
+CONDITION_MIGRATION_WAITING = "migrationWaiting"
+#: Ours: what the move takes, as it was foreseen; on the job, and while it runs on the VMI, from which the job has it.
+CONDITION_MIGRATION_FORECAST = "migrationForecast"
+CONDITION_FORECAST = "MigrationForecast"
 CONDITION_STORAGE_LIVE_MIGRATABLE = "StorageLiveMigratable"
+CONDITION_EMULATION = "SoftwareEmulation"
 CONDITION_PAUSED = "Paused"
 CONDITION_AGENT_CONNECTED = "AgentConnected"
 CONDITION_AGENT_VERSION_NOT_SUPPORTED = "AgentVersionNotSupported"
+#: Ours: nothing was seen of a guest without an agent that should be, see its reason. True or absent.
+CONDITION_GUEST_SILENT = "GuestSilent"
 CONDITION_ACCESS_CREDENTIALS = "AccessCredentialsSynchronized"
 
 # Reasons of VMI conditions
@@ -145,6 +198,9 @@ REASON_FAILED_FIND_PREFERENCE = "FailedFindPreference"
 REASON_FAILED_DELETE = "FailedDelete"
 REASON_ERR_IMAGE_PULL = "ErrImagePull"
 REASON_IMAGE_PULL_BACKOFF = "ImagePullBackOff"
+REASON_STATE_NOT_CREATED = "FailedBackendStorageCreate"
+REASON_STATE_LOST = "FailedBackendStorageProbe"
+REASON_STATE_NOT_READY = "BackendStorageNotReady"
 REASON_PAUSED_BY_USER = "PausedByUser"
 REASON_PAUSED_IO_ERROR = "PausedIOError"
 REASON_PAUSED_BY_MIGRATION = "PausedByMigrationMonitor"
@@ -152,7 +208,12 @@ REASON_DISKS_NOT_MIGRATABLE = "DisksNotLiveMigratable"
 REASON_INTERFACE_NOT_MIGRATABLE = "InterfaceNotLiveMigratable"
 REASON_CPU_NOT_MIGRATABLE = "CPUModeLiveMigratable"
 REASON_VIRTIOFS_NOT_MIGRATABLE = "VirtIOFSNotLiveMigratable"
+REASON_FOREIGN_ARCHITECTURE = "CrossArchitectureEmulation"
+REASON_TSC_NOT_MIGRATABLE = "NoTSCFrequencyNotLiveMigratable"
 REASON_HOST_DEVICE_NOT_MIGRATABLE = "HostDeviceNotLiveMigratable"
+REASON_SEV_NOT_MIGRATABLE = "SEVNotLiveMigratable"
+REASON_TDX_NOT_MIGRATABLE = "TDXNotLiveMigratable"
+REASON_HYPERV_NOT_MIGRATABLE = "HypervPassthroughNotLiveMigratable"
 
 # status.reason of a failed VMI
 FAILED_GUEST_CRASHED = "GuestCrashed"
@@ -163,6 +224,34 @@ FAILED_NETWORK_SETUP = "NetworkSetupFailed"
 FAILED_INVALID_SPEC = "InvalidSpec"
 FAILED_NODE_UNRESPONSIVE = "NodeUnresponsive"
 FAILED_POD_GONE = "PodGone"
+FAILED_SHARE = "MissingVirtiofsContainers"
+
+# Phases of a hot-plugged volume, and why it is in one
+VOLUME_PENDING = "Pending"
+VOLUME_BOUND = "Bound"
+VOLUME_ATTACHED = "AttachedToNode"
+VOLUME_MOUNTED = "MountedToPod"
+VOLUME_READY = "Ready"
+VOLUME_UNMOUNTED = "UnMountedFromPod"
+VOLUME_DETACHING = "Detaching"
+VOLUME_DUMPING = "MemoryDumpInProgress"
+VOLUME_DUMPED = "MemoryDumpCompleted"
+VOLUME_DUMP_FAILED = "MemoryDumpFailed"
+#: The phases of a request for a memory dump.
+DUMP_ASSOCIATING = "Associating"
+DUMP_IN_PROGRESS = "InProgress"
+DUMP_UNMOUNTING = "Unmounting"
+DUMP_COMPLETED = "Completed"
+DUMP_FAILED = "Failed"
+DUMP_DISSOCIATING = "Dissociating"
+MEMORY_DUMP_SUFFIX = ".memory.dump"
+#: On a claim: the file of the last dump in it.
+ANNOTATION_MEMORY_DUMP = "kubevirt.io/memory-dump"
+VOLUME_IN_LAUNCHER = frozenset({VOLUME_MOUNTED, VOLUME_READY})
+REASON_PVC_NOT_READY = "PVCNotReady"
+REASON_VOLUME_MOUNTED = "VolumeMountedToPod"
+REASON_VOLUME_READY = "VolumeReady"
+REASON_VOLUME_UNMOUNTED = "VolumeUnMountedFromPod"
 
 # VMs: run strategies, what they print, their conditions
 STRATEGY_ALWAYS = "Always"
@@ -196,9 +285,18 @@ CONDITION_RESTART_REQUIRED = "RestartRequired"
 CONDITION_MANUAL_RECOVERY_REQUIRED = "ManualRecoveryRequired"
 CONDITION_HOT_VCPU_CHANGE = "HotVCPUChange"
 CONDITION_HOT_MEMORY_CHANGE = "HotMemoryChange"
+#: A Pod's own: the node has not taken a change of its resources.
+CONDITION_POD_RESIZE_PENDING = "PodResizePending"
+REASON_POD_RESIZE_REFUSED = "PodResizeRefused"
+REASON_POD_RESIZE_INFEASIBLE = "PodResizeInfeasible"
+REASON_POD_RESIZE_DEFERRED = "PodResizeDeferred"
+REASON_WAITING_FOR_GUEST = "WaitingForGuest"
+REASON_MEMORY_HOTPLUG_FAILED = "Memory Hotplug Failed"
 REASON_VMI_NOT_EXISTS = "VMINotExists"
 REASON_VMI_CONDITION_MISSING = "VMIConditionMissing"
+REASON_NO_TOPOLOGY_HINTS = "FailedGatherhingClusterTopologyHints"  # So spelled by KubeVirt.
 REASON_PVC_NOT_FOUND = "FailedPvcNotFound"
+REASON_NETWORK_NOT_FOUND = "FailedNetworkNotFound"
 REASON_DATA_VOLUME_IMPORT = "FailedDataVolumeImport"
 ANNOTATION_CREATE_MIGRATION_TARGET = "kubevirt.io/create-migration-target"
 ANNOTATION_RESTORE_RUN_STRATEGY = "kubevirt.io/restore-run-strategy"
@@ -213,6 +311,16 @@ EVENT_NORMAL = "Normal"
 EVENT_WARNING = "Warning"
 EVENT_SUCCESSFUL_CREATE = "SuccessfulCreate"
 EVENT_SUCCESSFUL_DELETE = "SuccessfulDelete"
+EVENT_SUCCESSFUL_MIGRATION = "SuccessfulMigration"
+EVENT_UTILITY_VOLUMES = "UtilityVolumeMigrationPending"
+EVENT_FAILED_MIGRATION = "FailedMigration"
+EVENT_FAILED_HAND_OVER = "FailedHandOver"
+EVENT_SUCCESSFUL_ABORT = "SuccessfulAbortMigration"
+EVENT_FAILED_ABORT = "FailedAbortMigration"
+EVENT_TARGET_UNSCHEDULABLE = "migrationTargetPodUnschedulable"
+EVENT_MIGRATION_BACKOFF = "MigrationBackoff"
+EVENT_SUCCESSFUL_EVICT = "SuccessfulEvict"
+EVENT_FAILED_EVICT = "FailedEvict"
 EVENT_FAILED_CREATE = REASON_FAILED_CREATE
 EVENT_FAILED_DELETE = REASON_FAILED_DELETE
 EVENT_DELETED = "Deleted"
@@ -223,6 +331,7 @@ EVENT_SYNC_FAILED = FAILED_SYNC
 EVENT_CREDENTIALS_SET = "AccessCredentialsSyncSuccess"
 EVENT_CREDENTIALS_FAILED = "AccessCredentialsSyncFailed"
 EVENT_STRANGER = "StrangerPod"
+EVENT_HOTPLUG_FAILED = "HotplugFailed"
 
 # Resources that a node offers, and how a launcher learns which devices it got for them
 RESOURCE_DOMAIN = "devices.kubevirt.io/"
@@ -235,9 +344,11 @@ RESOURCE_VHOST_NET = "devices.kubevirt.io/vhost-net"
 RESOURCE_VHOST_VSOCK = "devices.kubevirt.io/vhost-vsock"
 RESOURCE_PREFIX_HUGE_PAGES = "hugepages-"
 RESOURCE_SEV = "devices.kubevirt.io/sev"
+RESOURCE_TDX = "devices.kubevirt.io/tdx"
 
 # Inside the launcher Pod
 CONTAINER_COMPUTE = "compute"
+CONTAINER_PREFIX_SHARE = "virtiofs-"
 LAUNCHER_UID = 107
 LAUNCHER_GID = 107
 DEFAULT_GRACE_PERIOD_S = 30
@@ -250,6 +361,9 @@ VOLUME_EPHEMERAL_DISKS = "ephemeral-disks"
 VOLUME_TMP = "tmp"
 VOLUME_KERNEL_BOOT = "kernel-boot"
 VOLUME_HUGE_PAGES = "hugepages"
+VOLUME_KEPT_STATE = "vm-state"
+VOLUME_METRICS = "downward-metrics"
+VOLUME_SHARE_SOCKETS = "virtiofs-containers"
 PATH_SHARE = "/var/run/kubevirt"
 PATH_SOCKETS = "/var/run/kubevirt/sockets"
 PATH_PRIVATE = "/var/run/kubevirt-private"
@@ -261,21 +375,56 @@ PATH_SECRETS = "/var/run/kubevirt-private/secret"
 PATH_VM_DISKS = "/var/run/kubevirt-private/vmi-disks"
 PATH_FILE_VOLUMES = "/var/run/kubevirt-private/file-volumes"
 PATH_HUGE_PAGES = "/dev/hugepages"
+PATH_METRICS = "/var/run/kubevirt-private/downwardapi-disks"
+#: Where drivers of resource claims describe their devices, in every container that uses them. Kubernetes says so.
+PATH_DEVICE_METADATA = "/var/run/kubernetes.io/dra-device-attributes"
+PATH_KEPT_STATE = "/var/run/kubevirt-private/vm-state"
+PATH_SHARE_SOCKETS = "/var/run/kubevirt/virtiofs-containers"
+PATH_SHARED = "/var/run/kubevirt-shared"
+PATH_HOOKS = "/var/run/kubevirt-hooks"
+PATH_HOOK_SCRIPTS = "/var/run/kubevirt-hook-scripts"
 PATH_SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+#: Below PATH_PRIVATE, and the same in the volume of that name: what virt-handler brings while the machine runs.
+DIRECTORY_HOTPLUG = "hotplug-disks"
 FILE_DISK = "disk.img"
 MEDIUM_HUGE_PAGES = "HugePages"
+MEDIUM_MEMORY = "Memory"
+FILE_METRICS = "vhostmd0"
+CHANNEL_METRICS = "org.github.vhostmd.1"
+# What lies in the claim with the state of a machine's firmware and TPM, and how status.volumeStatus calls it
+KEPT_META = "meta"
+KEPT_NVRAM = "nvram"
+KEPT_TPM = "swtpm"
+KEPT_TPM_CA = "swtpm-localca"
+STATUS_KEPT_STATE = "persistent-state-for-this-vm"
+ACCESS_ONE_NODE = "ReadWriteOnce"
+ACCESS_ALL_NODES = "ReadWriteMany"
+BINDING_FIRST_CONSUMER = "WaitForFirstConsumer"
 VOLUME_MODE_BLOCK = "Block"
 VOLUME_MODE_FILESYSTEM = "Filesystem"
 SOCKET_LAUNCHER = "launcher-sock"
 SOCKET_LAUNCHER_INIT = "launcher-init-sock"
 SOCKET_NOTIFY = "notify-sock"
+#: Where a machine leaves and arrives: libvirt's own words, memory, disks.
+SOCKET_MOVE_LIBVIRT = "move-libvirt"
+SOCKET_MOVE_MEMORY = "move-memory"
+SOCKET_MOVE_DISKS = "move-disks"
+#: Where a node waits for machines of others, a port for each channel of a move: above what the kernel gives to those
+#: who do not care, and few enough to be named in a firewall's rule.
+MOVE_PORTS = range(61000, 61256)
 SOCKET_SERIAL = "virt-serial0"
 SOCKET_VNC = "virt-vnc"
+SOCKET_METRICS = "downwardmetrics.sock"
 SOCKET_USBREDIR_PREFIX = "virt-usbredir-"
 FILE_SERIAL_LOG = "virt-serial0-log"
 EMPTY_DIR_SEGMENT = "volumes/kubernetes.io~empty-dir"
 
+# Inside an attachment Pod
+CONTAINER_ATTACHMENT = "hotplug-disk"
+
 # Websockets
+#: Why a stream ends when its guest leaves the node; whoever wants to go on connects again.
+STREAM_MOVED = "the guest has moved to another node"
 SUBPROTOCOL_PLAIN = "plain.kubevirt.io"
 
 _LABEL_VALUE_LIMIT = 63
@@ -325,6 +474,26 @@ def container_disk_path(index: int) -> str:
     return f"{PATH_IMAGE_VOLUMES}/disk_{index}"
 
 
+def share_container(volume: str) -> str:
+    """The container that shares a volume with the guest."""
+    return vmi_id(f"{CONTAINER_PREFIX_SHARE}{volume}")
+
+
+def hook_container(index: int) -> str:
+    """The hook sidecar at `index` of the annotation."""
+    return f"hook-sidecar-{index}"
+
+
+def hook_sockets(index: int, directory: str = PATH_HOOKS) -> str:
+    """Where the launcher sees the sockets of that sidecar. In the sidecar it is the directory itself."""
+    return f"{directory}/{hook_container(index)}"
+
+
+def share_socket(volume: str, directory: str = PATH_SHARE_SOCKETS) -> str:
+    """Where that container and QEMU meet, for both of them."""
+    return f"{directory}/{volume}.sock"
+
+
 def guest_volume(index: int) -> str:
     """The Pod volume of the claim, host directory, ConfigMap or Secret at `index` of spec.volumes."""
     return f"volume-{index}"
@@ -338,6 +507,16 @@ def disk_directory(volume: str) -> str:
 def disk_device(volume: str) -> str:
     """Where the claim of a volume appears if it is a block device."""
     return f"/dev/{volume}"
+
+
+def attachment_directory(volume: str) -> str:
+    """Where a claim is mounted in an attachment Pod."""
+    return f"/hotplug/{volume}"
+
+
+def attachment_device(volume: str) -> str:
+    """Where a claim appears in an attachment Pod if it is a block device."""
+    return f"/dev/hotplug/{volume}"
 
 
 def file_volume_path(volume: str) -> str:

@@ -1,10 +1,25 @@
-"""What virt-handler asks virt-netsetup to do, and what it answers: one JSON document each way, no other channel."""
+"""What virt-handler asks virt-netsetup to do, and what it answers: one JSON document each way, no other channel.
+
+`virt-netsetup` reads the plan from its standard input and writes the report to its standard output. To `virt-netsetup
+serve` that input is a socket for packets: each packet is a request, `REQUEST` with the descriptors of `DESCRIPTORS` in
+that order. The report comes, as one packet, on the request's own socket, which is closed afterwards.
+"""
 
 from __future__ import annotations
 
 from typing import Literal
 
 from virt_core.apis.base import Struct
+
+#: What virt-handler starts, and what a request to it says.
+SERVE = "serve"
+REQUEST = b"virt-netsetup/1"
+#: Where to answer, a file with the plan, the Pod's network and process namespaces, and the process that they were taken
+#: from: by descriptor, because a number can have gone to somebody else by the time that it is used.
+DESCRIPTORS = ("answer", "plan", "netns", "pidns", "process")
+MAX_PLAN = 4 << 20
+#: One packet; a report has a few hundred bytes for each NIC.
+MAX_REPORT = 1 << 17
 
 DEFAULT_VM_NETWORK_CIDR = "10.0.2.0/24"
 DEFAULT_VM_IPV6_NETWORK_CIDR = "fd10:0:2::/120"

@@ -29,7 +29,7 @@ from virt_core.apis.containers import (
     VolumeMount,
 )
 from virt_core.apis.meta import ObjectMeta, Time
-from virt_core.apis.podparts import LocalObjectReference, PodDNSConfig, PodResourceClaim
+from virt_core.apis.podparts import LocalObjectReference, PodDNSConfig, PodResourceClaim, ResourceRequirements
 from virt_core.apis.podvolumes import Volume
 from virt_core.apis.quantity import Quantity
 from virt_core.apis.scheduling import Affinity, Toleration, TopologySpreadConstraint
@@ -204,6 +204,9 @@ class ContainerStatus(Struct):
     image_id: str = field(default="", name="imageID")
     container_id: str = field(default="", name="containerID")
     started: bool | None = None
+    #: What the node has booked for it, and what is in force.
+    allocated_resources: dict[str, Quantity] = {}
+    resources: ResourceRequirements | None = None
 
 
 class PodStatus(Struct):

@@ -136,3 +136,12 @@ def canonical(value: str | int | float) -> str:
     if _EXPONENT.search(text):
         return format_exponent(number)
     return format_decimal(number)
+
+
+def readable(count: float) -> str:
+    """`1.5 GiB` of a number of bytes, for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

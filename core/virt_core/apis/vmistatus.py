@@ -69,6 +69,13 @@ class CPUTopology(Struct):
     threads: int = 0  #: Threads of a core.
 
 
+class PodRoom(Struct):
+    """The size of a machine for which its launcher Pod has the resources."""
+
+    sockets: int = 0  #: CPU sockets.
+    guest: Quantity | None = None  #: The guest's memory.
+
+
 class MemoryStatus(Struct):
     """The guest's memory as it is."""
 
@@ -117,7 +124,7 @@ class DomainMemoryDumpInfo(Struct):
 class ContainerDiskInfo(Struct):
     """A container disk."""
 
-    checksum: int = 0  #: No longer used.
+    checksum: int = 0  #: Of the image below it, from the first move of the machine on.
 
 
 class VolumeStatus(Struct):
@@ -214,4 +221,5 @@ class VirtualMachineInstanceStatus(Struct):
     machine: Machine | None = None  #: The machine type that was chosen.
     current_cpu_topology: CPUTopology | None = field(default=None, name="currentCPUTopology")  #: The CPU as it is.
     memory: MemoryStatus | None = None  #: The memory as it is.
+    pod_room: PodRoom | None = None  #: What the launcher Pod was last changed for; absent: what it was made for.
     changed_block_tracking: ChangedBlockTrackingStatus | None = None  #: Whether changed blocks are tracked.

@@ -161,3 +161,22 @@ class UtilityVolume(Struct):
     claim_name: str  #: The claim's name.
     read_only: bool = False  #: Attach it read-only.
     type: str | None = None  #: MemoryDump or Backup.
+
+
+def claim_of(volume: Volume) -> str:
+    """The name of the claim behind a volume; empty when there is none. A DataVolume's claim has its name."""
+    if volume.persistent_volume_claim is not None:
+        return volume.persistent_volume_claim.claim_name
+    if volume.data_volume is not None:
+        return volume.data_volume.name
+    if volume.memory_dump is not None:
+        return volume.memory_dump.claim_name
+    if volume.ephemeral is not None and volume.ephemeral.persistent_volume_claim is not None:
+        return volume.ephemeral.persistent_volume_claim.claim_name
+    return ""
+
+
+def is_hotplug(volume: Volume) -> bool:
+    """Whether it may come and go while the machine runs. The launcher Pod does not have it; virt-handler brings it."""
+    sources = (volume.persistent_volume_claim, volume.data_volume, volume.memory_dump)
+    return any(source is not None and source.hotpluggable for source in sources)

@@ -141,6 +141,7 @@ class KubeClient:
         resource_version: str = "",
         grace_period_s: int | None = None,
         propagation: str = "",
+        dry_run: bool = False,
     ) -> None:
         """With `uid` only that very object goes: Conflict when another one has taken its name. With a version it must
         also be as it was when we decided."""
@@ -150,7 +151,8 @@ class KubeClient:
             propagation_policy=propagation or None,
         )
         path = object_path(resource_of(cls), namespace, name)
-        self._transport.send(Request("DELETE", path, {}, encode(options)))
+        query = {"dryRun": "All"} if dry_run else {}
+        self._transport.send(Request("DELETE", path, query, encode(options)))
 
     def raw(
         self,

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any
 
-from virt_core.apis import bindings
+from virt_core.apis import bindings, eviction
 from virt_core.apis.base import from_plain
 from virt_core.apis.gates import enabled_gates
 from virt_core.apis.meta import LabelSelector
@@ -23,7 +23,6 @@ Document = Mapping[str, Any]
 
 ROOT = "spec.configuration"
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_EVICTION = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
 _ROLLOUT = ("LiveUpdate", "Stage")
 _ARCHITECTURES = ("amd64", "arm64", "s390x")
 
@@ -169,6 +168,7 @@ def _nodes(given: Document, config: ClusterConfig) -> dict[str, Any]:
     return {
         "image_pull_policy": given.get("imagePullPolicy") or None,
         "permitted_host_devices": given.get("permittedHostDevices"),
+        "minimum_tsc_hz": _at(given, "developerConfiguration", "minimumClusterTSCFrequency") or None,
         "persistent_reservation": _at(given, "persistentReservationConfiguration", "enabled"),
         "smbios": replace(config.smbios, **bios),
     }
@@ -221,7 +221,7 @@ def _path(*keys: str) -> str:
 _CHOICES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("imagePullPolicy",): _PULL_POLICIES,
     ("network", "defaultNetworkInterface"): bindings.DEFAULTS,
-    ("evictionStrategy",): _EVICTION,
+    ("evictionStrategy",): eviction.STRATEGIES,
     ("vmRolloutStrategy",): _ROLLOUT,
     ("instancetype", "referencePolicy"): (REFERENCE, EXPAND, EXPAND_ALL),
     ("architectureConfiguration", "defaultArchitecture"): _ARCHITECTURES,

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import grpc
 
-from virt_core.rpc.tls import TlsFiles, TlsMaterial
+if TYPE_CHECKING:
+    # virt-launcher speaks within its Pod only: importing ssl would cost it 10 ms for each VM.
+    from virt_core.rpc.tls import TlsFiles, TlsMaterial
 
 DEFAULT_TIMEOUT_S = 20.0
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import grpc
 
 from virt_core.rpc.interceptor import FailureInterceptor, Interceptor
-from virt_core.rpc.tls import TlsFiles
+
+if TYPE_CHECKING:
+    # virt-launcher serves within its Pod only: importing ssl would cost it 10 ms for each VM.
+    from virt_core.rpc.tls import TlsFiles
 
 #: Adds a servicer to a server, e.g. `lambda server: add_LauncherServicer_to_server(servicer, server)`.
 Registration = Callable[[grpc.Server], object]

@@ -154,6 +154,17 @@ class TlsFiles:
         load_pair(context, material.cert, material.key)
         return context
 
+    def peer_context(self, *, server: bool) -> ssl.SSLContext:
+        """For TLS between two of our own programs without gRPC: both sides show a certificate of our CA. As a client
+        it checks the server's name; a server must look at its client's itself."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.verify_mode = ssl.CERT_REQUIRED
+        material = self.current()
+        load_pair(context, material.cert, material.key)
+        context.load_verify_locations(cadata=material.ca.decode("ascii"))
+        return context
+
 
 def peer_names(context: grpc.ServicerContext) -> list[str]:
     """The DNS names in the peer's certificate, as checked by TLS."""

@@ -29,6 +29,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True, slots=True)
 class FileEvent:
+    """What happened to a file of a watched directory."""
+
     watch: int
     mask: int
     name: str

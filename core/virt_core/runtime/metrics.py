@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 Labels = tuple[str, ...]
 
@@ -21,10 +22,26 @@ MAX_LABEL = 128
 OTHER = "other"
 
 
+class Family(NamedTuple):
+    """A metric whose samples are found out when somebody looks."""
+
+    name: str
+    help: str
+    kind: str
+    labels: Labels
+    samples: Sequence[tuple[Labels, float]]
+
+
 class Registry:
     def __init__(self) -> None:
         self._metrics: dict[str, _Metric] = {}
+        self._collectors: list[Callable[[], Iterable[Family]]] = []
         self._lock = threading.Lock()
+
+    def collect(self, collector: Callable[[], Iterable[Family]]) -> None:
+        """Asks `collector` at each look. It bounds its samples itself, and its time."""
+        with self._lock:
+            self._collectors.append(collector)
 
     def add(self, metric: _Metric) -> None:
         with self._lock:
@@ -35,11 +52,17 @@ class Registry:
     def render(self) -> str:
         with self._lock:
             metrics = sorted(self._metrics.values(), key=lambda m: m.name)
+            collectors = list(self._collectors)
         lines: list[str] = []
         for metric in metrics:
             lines.append(f"# HELP {metric.name} {metric.help}")
             lines.append(f"# TYPE {metric.name} {metric.kind}")
             lines.extend(metric.samples())
+        for collector in collectors:
+            for family in collector():
+                lines.append(f"# HELP {family.name} {family.help}")
+                lines.append(f"# TYPE {family.name} {family.kind}")
+                lines.extend(_sample(family.name, family.labels, *sample) for sample in family.samples)
         return "\n".join(lines) + "\n"
 
 

@@ -11,11 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tree import same_times
+import tree
 
-PYTHON = "/usr/lib/python3.11"
+PYTHON = f"/usr/lib/{tree.PYTHON}"
 CONTENT = (
-    "/usr/bin/python3.11",
+    f"/usr/bin/{tree.PYTHON}",
     "/usr/bin/python3",
     PYTHON,
     # Names of parts of libc from before they were one library; compiled Python packages are linked to them.
@@ -32,12 +32,12 @@ CONTENT = (
 #: Parts of the standard library that a service never loads: terminals, windows, databases, tests, tools of developers.
 WITHOUT = (
     *(f"{PYTHON}/{name}/*" for name in (
-        "config-3.11-*", "curses", "dbm", "distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "sqlite3",
-        "test", "tkinter", "turtledemo", "unittest", "venv", "wsgiref", "xmlrpc",
+        "_pyrepl", "config-3*", "curses", "dbm", "ensurepip", "idlelib", "pydoc_data", "sqlite3", "test", "tkinter",
+        "turtledemo", "unittest", "venv", "wsgiref", "xmlrpc",
     )),
     *(f"{PYTHON}/lib-dynload/{name}.*" for name in (
-        "_bz2_test", "_crypt", "_ctypes_test", "_curses*", "_dbm", "_gdbm", "_sqlite3", "_test*", "_tkinter", "_xx*",
-        "audioop", "nis", "ossaudiodev", "readline", "xxlimited*",
+        "_bz2_test", "_ctypes_test", "_curses*", "_dbm", "_gdbm", "_sqlite3", "_test*", "_tkinter", "_xx*", "readline",
+        "xxlimited*",
     )),
     *(f"{PYTHON}/{name}.py" for name in ("antigravity", "doctest", "pdb", "pydoc", "sitecustomize", "this", "turtle")),
     "*/__pycache__/*",
@@ -49,28 +49,28 @@ WITHOUT = (
 USERS = {"root": 0, "qemu": 107, "virtpod": 65532, "nobody": 65534}
 
 
-def write_skeleton(tree: Path) -> None:
-    (tree / "etc").mkdir(exist_ok=True)
+def write_skeleton(root: Path) -> None:
+    (root / "etc").mkdir(exist_ok=True)
     passwd = "".join(f"{name}:x:{number}:{number}:{name}:/:/usr/sbin/nologin\n" for name, number in USERS.items())
-    (tree / "etc/passwd").write_text(passwd)
-    (tree / "etc/group").write_text("".join(f"{name}:x:{number}:\n" for name, number in USERS.items()))
-    (tree / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
+    (root / "etc/passwd").write_text(passwd)
+    (root / "etc/group").write_text("".join(f"{name}:x:{number}:\n" for name, number in USERS.items()))
+    (root / "etc/nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
     for name in ("dev", "proc", "sys", "run", "var/lib"):
-        (tree / name).mkdir(parents=True, exist_ok=True)
+        (root / name).mkdir(parents=True, exist_ok=True)
     for name in ("tmp", "var/tmp"):
-        (tree / name).mkdir()
-        (tree / name).chmod(0o1777)
-    (tree / "var/run").symlink_to("/run")
+        (root / name).mkdir()
+        (root / name).chmod(0o1777)
+    (root / "var/run").symlink_to("/run")
 
 
 def main() -> None:
-    tree = Path(sys.argv[1])
+    root = Path(sys.argv[1])
     options = [f"--without={pattern}" for pattern in WITHOUT]
     here = Path(__file__).parent
-    command = [sys.executable, str(here / "files.py"), f"--to={tree}", f"--bytecode={PYTHON[1:]}", *options, *CONTENT]
+    command = [sys.executable, str(here / "files.py"), f"--to={root}", f"--bytecode={PYTHON[1:]}", *options, *CONTENT]
     subprocess.run(command, check=True)
-    write_skeleton(tree)
-    same_times(tree)
+    write_skeleton(root)
+    tree.same_times(root)
 
 
 if __name__ == "__main__":

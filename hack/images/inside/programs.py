@@ -13,11 +13,11 @@ import shutil
 import tomllib
 from pathlib import Path
 
-from tree import SITE, compile_all, same_times
+from tree import PYTHON, SITE, compile_all, same_times
 
 #: Isolated: neither the environment nor the working directory says what is imported. No bytecode is ever written.
 SCRIPT = """\
-#!/usr/bin/python3.11 -IB
+#!/usr/bin/{python} -IB
 import sys
 from {module} import {function}
 sys.exit({function}())
@@ -28,7 +28,7 @@ def write_program(tree: Path, name: str, target: str) -> None:
     module, _, function = target.partition(":")
     path = tree / "usr/local/bin" / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(SCRIPT.format(module=module, function=function))
+    path.write_text(SCRIPT.format(python=PYTHON, module=module, function=function))
     path.chmod(0o755)
 
 

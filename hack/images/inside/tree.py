@@ -8,7 +8,9 @@ import py_compile
 import sys
 from pathlib import Path
 
-SITE = Path("usr/local/lib/python3.11/dist-packages")
+#: The one Python of the release that the Dockerfiles start from.
+PYTHON = "python3.13"
+SITE = Path(f"usr/local/lib/{PYTHON}/dist-packages")
 #: Same time for every file, so that the same content makes the same layer.
 EPOCH = int(os.environ.get("SOURCE_DATE_EPOCH") or 0)
 

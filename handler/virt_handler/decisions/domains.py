@@ -29,7 +29,12 @@ ALIVE = frozenset(
         pb.DOMAIN_STATE_PM_SUSPENDED,
     }
 )
+#: Of a guest that has all that it needs to run.
+RUNS = ALIVE - {pb.DOMAIN_STATE_PAUSED, pb.DOMAIN_STATE_SHUTTING_DOWN}
 ENDED = frozenset({pb.DOMAIN_STATE_SHUTOFF, pb.DOMAIN_STATE_CRASHED})
+
+#: The year 9000; a date cannot be much later.
+_LAST_US = 221_845_392_000 * 1_000_000
 
 _CLEAN_ENDS = frozenset({"Shutdown", "Saved", "FromSnapshot"})
 
@@ -61,7 +66,15 @@ def has_ended(domain: pb.Domain | None) -> bool:
 
 def newest(current: pb.Domain | None, incoming: pb.Domain | None) -> pb.Domain | None:
     """A launcher runs one machine once, so an end is final: nothing that was under way before it may undo it."""
-    return current if has_ended(current) else incoming
+    if current is None or not has_ended(current):
+        return incoming
+    if incoming is None or not incoming.move.uid or incoming.move.uid != current.move.uid:
+        return current
+    # How the move went that it left by is told a moment after its own end.
+    both = pb.Domain()
+    both.CopyFrom(current)
+    both.move.CopyFrom(incoming.move)
+    return both
 
 
 def bounded(domain: pb.Domain) -> pb.Domain:
@@ -77,6 +90,14 @@ def bounded(domain: pb.Domain) -> pb.Domain:
     message = clip(copy.message)
     if copy.HasField("access_credentials"):
         copy.access_credentials.message = clip(copy.access_credentials.message)
+    if copy.HasField("silence"):
+        copy.silence.reason, copy.silence.message = clip(copy.silence.reason, MAX_WORD), clip(copy.silence.message)
+    if copy.HasField("memory_dump"):
+        failure = clip(copy.memory_dump.failure)
+        _clip_words(copy.memory_dump)
+        copy.memory_dump.failure = failure
+    if copy.HasField("move"):
+        copy.move.CopyFrom(bounded_move(copy.move))
     del copy.agent_commands[MAX_COMMANDS:]
     _clip_words(copy)
     copy.message = message
@@ -85,6 +106,16 @@ def bounded(domain: pb.Domain) -> pb.Domain:
     ]
     copy.disk_targets.clear()
     copy.disk_targets.update(targets)
+    return copy
+
+
+def bounded_move(move: pb.Move) -> pb.Move:
+    """Its words become parts of the VMI's status, its times are turned into dates."""
+    copy, reason = pb.Move(), clip(move.reason)
+    copy.CopyFrom(move)
+    _clip_words(copy)
+    copy.reason = reason
+    copy.started_us, copy.ended_us = (min(max(time, 0), _LAST_US) for time in (move.started_us, move.ended_us))
     return copy
 
 
@@ -128,9 +159,11 @@ def has_acpi(vmi: VirtualMachineInstance) -> bool:
 
 
 def end_of(vmi: VirtualMachineInstance, domain: pb.Domain) -> End | None:
-    """The end that a machine's state means; None while it runs, or when it moved to another node."""
-    if not has_ended(domain) or domain.reason == "Migrated":
+    """The end that a machine's state means; None while it runs, or when it moves to another node."""
+    if not has_ended(domain):
         return None
+    if domain.reason == "Migrated":
+        return _lost_on_the_way(vmi)
     if domain.reason == "Panicked" or domain.state == pb.DOMAIN_STATE_CRASHED:
         return failed(names.FAILED_GUEST_CRASHED, domain.message or "the guest crashed")
     if domain.reason in _CLEAN_ENDS:
@@ -140,6 +173,15 @@ def end_of(vmi: VirtualMachineInstance, domain: pb.Domain) -> End | None:
     return failed(
         names.FAILED_LAUNCHER, domain.message or f"QEMU ended unexpectedly ({domain.reason or 'no reason known'})"
     )
+
+
+def _lost_on_the_way(vmi: VirtualMachineInstance) -> End | None:
+    """It has left, and the VMI still says that it is here: nobody has it once the move counts as failed."""
+    move = vmi.status.migration_state
+    if move is None or not move.failed:
+        return None
+    where = f"the guest had left for node {move.target_node} and is lost there"
+    return failed(names.FAILED_LAUNCHER, f"{where}: {move.failure_reason or 'the move failed'}")
 
 
 def _destroyed(vmi: VirtualMachineInstance, domain: pb.Domain) -> End:

@@ -6,17 +6,14 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from virt_core.apis import names
+from virt_core.apis import counter, names, travel
 from virt_core.apis.bindings import BRIDGE, binding_of
-from virt_core.apis.support.cluster import LIVE_MIGRATION
-from virt_core.apis.support.table import TODAY, Support
+from virt_core.apis.keptstate import keeps_tpm, keeps_variables
+from virt_core.apis.launchsecurity import TDX, protection
+from virt_core.apis.owncpus import sees_cells
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
 from virt_core.kube.vmistatus import with_condition
-
-#: While live migration is not built no VMI claims that it could move, so that nobody (an eviction, a drain, a user)
-#: waits for a move that never comes.
-REASON_NOT_AVAILABLE = "MigrationNotAvailable"
 
 METHOD_LIVE = "LiveMigration"
 METHOD_BLOCK = "BlockMigration"
@@ -35,13 +32,38 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
         )
     if devices.host_devices or devices.gpus:
         return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, "the guest uses a device of its node"
+    if kind := protection(vmi.spec):
+        reason = names.REASON_TDX_NOT_MIGRATABLE if kind == TDX else names.REASON_SEV_NOT_MIGRATABLE
+        return reason, "the guest's memory is closed to its node, so nobody can copy it"
+    if counter.relies(vmi) and (vmi.status.topology_hints is None or not vmi.status.topology_hints.tsc_frequency):
+        return names.REASON_TSC_NOT_MIGRATABLE, "nobody knows how fast the counter runs that the guest relies on"
     if devices.filesystems:
         return names.REASON_VIRTIOFS_NOT_MIGRATABLE, "the guest shares a filesystem with its Pod"
     if domain.cpu is not None and domain.cpu.model == "host-passthrough":
         return names.REASON_CPU_NOT_MIGRATABLE, "the guest sees its node's own processor"
+    if sees_cells(vmi):
+        return names.REASON_CPU_NOT_MIGRATABLE, "the guest sees in which memory cells of its node it is"
+    features = domain.features
+    if (
+        features is not None
+        and features.hyperv_passthrough is not None
+        and features.hyperv_passthrough.enabled is not False
+    ):
+        return names.REASON_HYPERV_NOT_MIGRATABLE, "the guest has all of Hyper-V that its own node knows"
+    if keeps_tpm(vmi.spec):
+        # libvirt moves it along with the memory, unless it knows that the claim is shared; then two TPMs write to it.
+        return names.REASON_DISKS_NOT_MIGRATABLE, "what its TPM has stored cannot move with it yet"
+    if keeps_variables(vmi.spec) and not _is_everywhere(vmi, names.STATUS_KEPT_STATE):
+        text = "only one node at a time reaches the claim with what its firmware has stored"
+        return names.REASON_DISKS_NOT_MIGRATABLE, text
     if tied := _tied_disk(vmi):
         return names.REASON_DISKS_NOT_MIGRATABLE, f"only one node at a time reaches the disk {tied}"
     return None
+
+
+def _is_everywhere(vmi: VirtualMachineInstance, volume: str) -> bool:
+    claims = (each.persistent_volume_claim_info for each in vmi.status.volume_status if each.name == volume)
+    return any(claim is not None and names.ACCESS_ALL_NODES in claim.access_modes for claim in claims)
 
 
 def _tied_disk(vmi: VirtualMachineInstance) -> str:
@@ -51,26 +73,22 @@ def _tied_disk(vmi: VirtualMachineInstance) -> str:
         claim = claims.get(volume.name)
         if volume.host_disk is not None and not volume.host_disk.shared:
             return volume.name
-        if claim is not None and volume.ephemeral is None and "ReadWriteMany" not in claim.access_modes:
+        if claim is not None and volume.ephemeral is None and names.ACCESS_ALL_NODES not in claim.access_modes:
             return volume.name
     return ""
 
 
 def method(vmi: VirtualMachineInstance) -> str:
     """Disks that live in the Pod travel with the guest; without any, memory is enough."""
-    local = any(volume.container_disk or volume.empty_disk for volume in vmi.spec.volumes)
-    return METHOD_BLOCK if local else METHOD_LIVE
+    return METHOD_BLOCK if travel.copied(vmi) else METHOD_LIVE
 
 
 def with_conditions(
-    vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime, support: Support = TODAY
+    vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime
 ) -> VirtualMachineInstanceStatus:
-    """The VMI's own obstacle comes first: it stays when migration gets built."""
-    built = support.is_built(LIVE_MIGRATION)
-    missing = None if built else (REASON_NOT_AVAILABLE, support.refusal(LIVE_MIGRATION))
-    status = _condition(status, names.CONDITION_LIVE_MIGRATABLE, obstacle(vmi) or missing, now)
-    status = _condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, missing, now)
-    return replace(status, migration_method=method(vmi) if built else "")
+    status = _condition(status, names.CONDITION_LIVE_MIGRATABLE, obstacle(vmi), now)
+    status = _condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, None, now)
+    return replace(status, migration_method=method(vmi))
 
 
 def _condition(

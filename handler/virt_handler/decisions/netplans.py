@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from virt_core.apis import names
 from virt_core.apis.bindings import WIRED, binding_of
 from virt_core.apis.devices import DHCPOptions, Interface
 from virt_core.apis.netplan import NetDhcpOption, NetDhcpOptions, NetPlan, NetPlanInterface, NetPort
-from virt_core.apis.networks import decimal_octets
-from virt_core.apis.support.cluster import OTHER_NETWORKS
-from virt_core.apis.support.table import TODAY
+from virt_core.apis.networks import PodNetwork, decimal_octets
+from virt_core.apis.podnetworks import pod_interface
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_handler.decisions.nameservers import Resolver
 
@@ -32,8 +33,11 @@ def plan(
     state_dir: str = "",
     resolver: Resolver | None = None,
     launcher_uid: int = names.LAUNCHER_UID,
+    nics: Sequence[Interface] | None = None,
 ) -> NetPlan:
-    """What virt-netsetup is asked for. Raises NetworkError for what it cannot do."""
+    """What virt-netsetup is asked for: the wiring of all NICs that the Pod is to have, by default those of the spec.
+    Raises NetworkError for what it cannot do."""
+    wired = wanted_interfaces(vmi) if nics is None else nics
     return NetPlan(
         vmi_uid=vmi.metadata.uid,
         pod_uid=pod_uid,
@@ -41,7 +45,7 @@ def plan(
         netns_path=netns_path,
         launcher_uid=launcher_uid,
         state_dir=state_dir,
-        interfaces=[_interface(vmi, nic, resolver or Resolver()) for nic in wanted_interfaces(vmi)],
+        interfaces=[_interface(vmi, nic, resolver or Resolver()) for nic in wired],
     )
 
 
@@ -51,18 +55,22 @@ def wanted_interfaces(vmi: VirtualMachineInstance) -> list[Interface]:
 
 def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) -> NetPlanInterface:
     network = next((network for network in vmi.spec.networks if network.name == nic.name), None)
-    if network is None or network.pod is None:
-        raise NetworkError(f'interface "{nic.name}": {TODAY.refusal(OTHER_NETWORKS)}', fatal=True)
+    if network is None or (network.pod is None and network.multus is None):
+        raise NetworkError(f'interface "{nic.name}" has no network of type pod or multus', fatal=True)
     binding = binding_of(nic)
     if binding not in WIRED:
         raise NetworkError(f'interface "{nic.name}" has neither the masquerade nor the bridge binding', fatal=True)
+    inside = network.pod or PodNetwork()
+    known = next((each.mac for each in vmi.status.interfaces if each.name == nic.name), "")
     return NetPlanInterface(
         name=nic.name,
         binding=binding,
-        mac=nic.mac_address,
+        pod_interface=pod_interface(network),
+        # One that the guest has already stays, also in another Pod.
+        mac=nic.mac_address.replace("-", ":") or known,
         ports=[NetPort(port=port.port, protocol=port.protocol or "TCP", name=port.name) for port in nic.ports],
-        vm_network_cidr=decimal_octets(network.pod.vm_network_cidr),
-        vm_ipv6_network_cidr=network.pod.vm_ipv6_network_cidr,
+        vm_network_cidr=decimal_octets(inside.vm_network_cidr),
+        vm_ipv6_network_cidr=inside.vm_ipv6_network_cidr,
         queues=queues(vmi, nic),
         hostname=vmi.spec.hostname or vmi.metadata.name,
         dns_servers=list(resolver.servers),

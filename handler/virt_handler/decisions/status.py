@@ -10,19 +10,21 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from virt_core.apis import handoffs, names
+from virt_core.apis import handoffs, names, sizes, travel
 from virt_core.apis.domain import Machine
 from virt_core.apis.facts import is_final
 from virt_core.apis.guestprobes import action
 from virt_core.apis.quantity import format_bytes
 from virt_core.apis.vmi import Probe, VirtualMachineInstance
 from virt_core.apis.vmistatus import (
+    CPUTopology,
     MemoryStatus,
     VirtualMachineInstanceGuestOSInfo,
     VirtualMachineInstanceStatus,
     VolumeStatus,
 )
 from virt_core.kube.conditions import get_condition
+from virt_core.kube.configvalues import host_architecture
 from virt_core.kube.vmistatus import (
     with_condition,
     with_failure,
@@ -31,9 +33,10 @@ from virt_core.kube.vmistatus import (
     with_phase,
     without_condition,
 )
-from virt_handler.decisions import interfaces, migratable
+from virt_handler.decisions import hotplug, interfaces, memorydumps, migratable, moving
 from virt_handler.decisions.agents import unsupported
 from virt_handler.decisions.domains import End, is_alive
+from virt_handler.decisions.foretold import forecast_told
 from virt_handler.decisions.synchronized import with_restart_required, with_synchronized
 from virt_handler.decisions.vocabulary import Step, Task, View
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -53,6 +56,7 @@ _PAUSE_REASONS = {
     "User": names.REASON_PAUSED_BY_USER,
     "IOError": names.REASON_PAUSED_IO_ERROR,
     "Migration": names.REASON_PAUSED_BY_MIGRATION,
+    "PostcopyFailed": names.REASON_PAUSED_BY_MIGRATION,
 }
 
 
@@ -70,8 +74,11 @@ def reported(
         status = _ended(_stamped(status, view), step.end, now)
     elif view.domain is not None and is_alive(view.domain):
         status = _running(vmi, view, view.domain, now, agents)
+        status = moving.departure_told(vmi, status, view, view.domain, now)
+        status = forecast_told(vmi, status, view.foreseen, now)
     elif status.phase == names.PHASE_SCHEDULED:
         status = _starting(status, view, step, now)
+        status = replace(status, volume_status=hotplug.told(vmi, status.volume_status, view.mounts))
     return vmi if status == vmi.status else replace(vmi, status=status)
 
 
@@ -84,7 +91,11 @@ def _stamped(status: Status, view: View) -> Status:
 
 
 def _ended(status: Status, end: End, now: datetime) -> Status:
-    agent = (names.CONDITION_AGENT_CONNECTED, names.CONDITION_AGENT_VERSION_NOT_SUPPORTED)
+    agent = (
+        names.CONDITION_AGENT_CONNECTED,
+        names.CONDITION_AGENT_VERSION_NOT_SUPPORTED,
+        names.CONDITION_GUEST_SILENT,
+    )
     status = without_condition(status, names.CONDITION_PAUSED, names.CONDITION_RESTART_REQUIRED, *agent)
     if end.failed:
         return with_failure(status, end.reason, end.message, now)
@@ -120,16 +131,30 @@ def _running(
         status = _agent(status, domain, now, unsupported(vmi, domain, agents))
     elif domain.agent_connected:
         domain = _without_agent(domain)
-    status = migratable.with_conditions(vmi, _credentials(status, domain, now), now)
+    status = _silent(_credentials(status, domain, now), domain, now)
+    status = _foreign(vmi, migratable.with_conditions(vmi, status, now), now)
     return replace(
         status,
         interfaces=interfaces.merged(vmi, domain, view.report),
-        volume_status=_volumes(vmi, status, domain),
+        volume_status=memorydumps.told(
+            vmi, hotplug.told(vmi, _volumes(vmi, status, domain), view.mounts), domain, view.dumps_refused, now
+        ),
         machine=Machine(type=domain.machine_type) if domain.machine_type else status.machine,
-        memory=_memory(status, domain),
+        memory=_memory(vmi, status, domain),
+        current_cpu_topology=_topology(vmi, status, domain),
         fs_freeze_status="frozen" if domain.filesystems_frozen else "",
         selinux_context=status.selinux_context or "none",
     )
+
+
+def _foreign(vmi: VirtualMachineInstance, status: Status, now: datetime) -> Status:
+    """A guest of another architecture than its node's is slow, and nothing else shows why."""
+    wanted, here = vmi.spec.architecture, host_architecture()
+    if wanted in ("", here):
+        return without_condition(status, names.CONDITION_EMULATION)
+    words = f"the guest is of the architecture {wanted} and its node of {here}, so its processor is emulated"
+    reason = names.REASON_FOREIGN_ARCHITECTURE
+    return with_condition(status, names.CONDITION_EMULATION, names.TRUE, reason, words, now=now)
 
 
 def agent_settled(view: View, domain: pb.Domain, now: datetime) -> bool:
@@ -149,7 +174,17 @@ def agent_wait_s(view: View, now: datetime) -> float | None:
 def is_urgent(old: VirtualMachineInstance, new: VirtualMachineInstance) -> bool:
     """Whether people wait for it. What a guest can change at will is written at most now and then."""
     paused = names.CONDITION_PAUSED
+    if hotplug.notes(old.status.volume_status, new.status.volume_status):
+        return True
+    if _milestones(old.status) != _milestones(new.status) or travel.untold(old) != travel.untold(new):
+        return True
     return old.status.phase != new.status.phase or _message(old.status, paused) != _message(new.status, paused)
+
+
+def _milestones(status: Status) -> tuple[bool, bool]:
+    """Of a move: others wait for its start and for its failure, and each comes once."""
+    move = status.migration_state
+    return (move is not None and move.start_timestamp is not None, move is not None and move.failed)
 
 
 def _without_agent(domain: pb.Domain) -> pb.Domain:
@@ -165,8 +200,10 @@ def _without_agent(domain: pb.Domain) -> pb.Domain:
 
 def _paused(status: Status, domain: pb.Domain, first: bool, now: datetime, probe: Probe | None) -> Status:
     reason = _PAUSE_REASONS.get(domain.reason) if domain.state == pb.DOMAIN_STATE_PAUSED else None
+    if domain.reason == "Migration" and not domain.move.held and domain.move.mode != "Paused":
+        return status  # For the moment of the switch: people would be told of it when it is over.
     if reason is not None:
-        message = domain.message or f"the guest is paused ({domain.reason})"
+        message = domain.message or domain.move.reason or f"the guest is paused ({domain.reason})"
         status = with_condition(status, names.CONDITION_PAUSED, names.TRUE, reason, message, now=now)
         return with_condition(status, names.CONDITION_READY, names.FALSE, reason, "the guest is paused", now=now)
     resumed = any(condition.type == names.CONDITION_PAUSED for condition in status.conditions)
@@ -209,6 +246,17 @@ def _credentials(status: Status, domain: pb.Domain, now: datetime) -> Status:
     return with_condition(status, kind, names.FALSE, names.EVENT_CREDENTIALS_FAILED, told.message, now=now)
 
 
+_SILENCES = frozenset({"NothingSent", "NoLease", "Panicked"})
+
+
+def _silent(status: Status, domain: pb.Domain, now: datetime) -> Status:
+    """What was never seen of the guest, though it runs: it may be well, so this is a remark and no verdict."""
+    if domain.silence.reason not in _SILENCES:
+        return without_condition(status, names.CONDITION_GUEST_SILENT)
+    told = domain.silence
+    return with_condition(status, names.CONDITION_GUEST_SILENT, names.TRUE, told.reason, told.message, now=now)
+
+
 def _volumes(vmi: VirtualMachineInstance, status: Status, domain: pb.Domain) -> list[VolumeStatus]:
     """A launcher says where the VMI's volumes are, not which ones it has."""
     known = {volume.name: volume for volume in status.volume_status}
@@ -217,25 +265,50 @@ def _volumes(vmi: VirtualMachineInstance, status: Status, domain: pb.Domain) -> 
         if name not in asked:
             continue
         known[name] = replace(known.get(name) or VolumeStatus(name=name), target=target)
+    for volume in list(known.values()):
+        if volume.hotplug_volume is not None and volume.name not in domain.disk_targets:
+            known[volume.name] = replace(volume, target="")
     return [known[name] for name in sorted(known)]
 
 
-def _memory(status: Status, domain: pb.Domain) -> MemoryStatus | None:
+def _memory(vmi: VirtualMachineInstance, status: Status, domain: pb.Domain) -> MemoryStatus | None:
     if not domain.memory_bytes:
         return status.memory
-    return replace(status.memory or MemoryStatus(), guest_current=format_bytes(domain.memory_bytes))
+    known = replace(status.memory or MemoryStatus(), guest_current=format_bytes(domain.memory_bytes))
+    if not sizes.can_grow(vmi):
+        return known
+    return replace(known, guest_requested=format_bytes(sizes.asked(sizes.usable(vmi)).guest))
+
+
+def _topology(vmi: VirtualMachineInstance, status: Status, domain: pb.Domain) -> CPUTopology | None:
+    """Whole sockets come; a launcher of an older release does not say how many there are."""
+    known, cpu = status.current_cpu_topology, vmi.spec.domain.cpu
+    if known is None or cpu is None or not domain.processors:
+        return known
+    return replace(known, sockets=max(domain.processors // (max(cpu.cores, 1) * max(cpu.threads, 1)), 1))
 
 
 def notes(old: VirtualMachineInstance, new: VirtualMachineInstance) -> list[tuple[str, str, str]]:
     """The Events (type, reason, message) that a written change is worth. Transitions only."""
     before, after = old.status, new.status
+    return _main_notes(before, after) + hotplug.notes(before.volume_status, after.volume_status)
+
+
+def _main_notes(before: Status, after: Status) -> list[tuple[str, str, str]]:
     if before.phase != after.phase:
         return _phase_notes(after)
     sync_before = _message(before, names.CONDITION_SYNCHRONIZED)
     sync_after = _message(after, names.CONDITION_SYNCHRONIZED)
     if sync_after and sync_after != sync_before:
         return [(names.EVENT_WARNING, names.EVENT_SYNC_FAILED, sync_after)]
-    return _credential_notes(before, after)
+    return _credential_notes(before, after) + _silence_notes(before, after)
+
+
+def _silence_notes(before: Status, after: Status) -> list[tuple[str, str, str]]:
+    now = get_condition(after.conditions, names.CONDITION_GUEST_SILENT)
+    if now is None or now.message == _message(before, names.CONDITION_GUEST_SILENT):
+        return []
+    return [(names.EVENT_WARNING, names.CONDITION_GUEST_SILENT, now.message)]
 
 
 def _credential_notes(before: Status, after: Status) -> list[tuple[str, str, str]]:

@@ -12,9 +12,11 @@ from datetime import datetime
 from virt_core.apis import handoffs, names
 from virt_core.apis.facts import grace_seconds, is_final, is_terminating
 from virt_core.apis.handoffs import HandoffKind
+from virt_core.apis.launchsecurity import waits_for_session
 from virt_core.apis.podroles import PodRole, Role, launchers_on
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.times import parse_rfc3339
+from virt_handler.decisions import hotplug, moving
 from virt_handler.decisions.domains import End, end_of, failed, has_ended, is_alive
 from virt_handler.decisions.silence import Verdict
 from virt_handler.decisions.synchronized import converge
@@ -26,6 +28,8 @@ START_LIMIT_S = 240.0
 RESEND_S = 5.0
 #: How often the end of a launcher that we never met is looked for; everything else comes as an event.
 ORPHAN_RECHECK_S = 5.0
+#: Who waits for the end of a move looks again; its change is an event.
+MOVE_RECHECK_S = 5.0
 #: How long the report of a running machine waits for the answer to the call that started it.
 HOLD_S = 3.0
 #: Both of the launcher's handoffs happen within one SyncVMI call.
@@ -44,8 +48,17 @@ def due_here(vmi: VirtualMachineInstance, node: str) -> list[PodRole]:
 def next_step(vmi: VirtualMachineInstance | None, view: View, now: datetime, role: Role | None) -> Step:
     """`role` is what the Pod is to the VMI, None if it is nothing to it (any more)."""
     if vmi is None or role is Role.ACTIVE:
-        return _active(vmi, view, now)
+        return _unless_it_left(vmi, _active(vmi, view, now))
     return replace(_beside(vmi, view, now, role), hold=True, end=None)
+
+
+def _unless_it_left(vmi: VirtualMachineInstance | None, step: Step) -> Step:
+    """A machine that fails in the middle of a move may be whole on the other side: the move is settled first."""
+    if vmi is None or is_terminating(vmi) or step.end is None or not step.end.failed:
+        return step
+    if not moving.may_have_left(vmi):
+        return step
+    return replace(step, end=None, hold=True, recheck_s=MOVE_RECHECK_S)
 
 
 def _active(vmi: VirtualMachineInstance | None, view: View, now: datetime) -> Step:
@@ -58,7 +71,8 @@ def _active(vmi: VirtualMachineInstance | None, view: View, now: datetime) -> St
     if vmi is None or vmi.status.phase not in ACTIVE_PHASES:
         return Step()
     if view.domain is not None and (is_alive(view.domain) or has_ended(view.domain)):
-        return _hold_for_sync(vmi, view, now) or converge(vmi, view, now) or Step(end=end_of(vmi, view.domain))
+        end = Step(end=end_of(vmi, view.domain))
+        return _hold_for_sync(vmi, view, now) or moving.depart(vmi, view) or converge(vmi, view, now) or end
     if vmi.status.phase == names.PHASE_RUNNING:
         return _lost_machine(view)
     return _start(vmi, view, now)
@@ -73,15 +87,19 @@ def _beside(vmi: VirtualMachineInstance, view: View, now: datetime, role: Role |
     if _must_stop(vmi, view):
         return _stop(vmi, view, now)
     if role is Role.TARGET:
-        return _make_ready(view, now)
+        return _make_ready(vmi, view, now)
+    if view.domain is not None and view.domain.move.held and is_alive(view.domain):
+        return Step(Action.SETTLE_GONE, recheck_s=RESEND_S)
     if view.launcher is Launcher.WAITING:
         return Step(recheck_s=ORPHAN_RECHECK_S) if view.pod_exists else Step(Action.CLEAN_UP)
     return Step()
 
 
-def _make_ready(view: View, now: datetime) -> Step:
+def _make_ready(vmi: VirtualMachineInstance, view: View, now: datetime) -> Step:
     """The guest finds its network when it moves in; what it needs beyond that comes with it."""
-    if view.network.task is Task.DONE or view.network.fatal:
+    if view.network.task is Task.DONE or moving.under_way(vmi) is None:
+        return moving.receive(vmi, view, now)
+    if view.network.fatal:
         return Step()
     if view.network.due(now):
         return Step(Action.WIRE_NETWORK)
@@ -181,17 +199,19 @@ def handed_over_at(vmi: VirtualMachineInstance, view: View) -> datetime:
 
 def _start(vmi: VirtualMachineInstance, view: View, now: datetime) -> Step:
     age_s = (now - handed_over_at(vmi, view)).total_seconds()
-    if end := _hopeless(view, age_s):
+    late, keyless = bool(hotplug.missing(vmi)), waits_for_session(vmi.spec)
+    if end := _hopeless(view, 0.0 if late else age_s, keyless):
         return Step(end=end)
     if view.network.task is not Task.DONE and view.network.due(now):
         return Step(Action.WIRE_NETWORK, recheck_s=_next_look(view, age_s, now))
     ready = view.network.task is Task.DONE and view.launcher is Launcher.READY and view.domain is not None
-    if ready and view.sync.due(now):
+    # A machine is made with the keys of its owner; the change of the VMI that brings them wakes us.
+    if ready and not late and not keyless and view.sync.due(now):
         return Step(Action.SYNC, overdue=missing(view, age_s, now), recheck_s=_next_look(view, age_s, now))
     return Step(overdue=missing(view, age_s, now), recheck_s=_next_look(view, age_s, now))
 
 
-def _hopeless(view: View, age_s: float) -> End | None:
+def _hopeless(view: View, age_s: float, needs_session: bool) -> End | None:
     if view.refused:
         return failed(names.FAILED_LAUNCHER, view.refused)
     if view.network.fatal:
@@ -207,6 +227,8 @@ def _hopeless(view: View, age_s: float) -> End | None:
         )
     if view.launcher is not Launcher.READY:
         return failed("LauncherNotReady", f"{waited}: waiting for {handoffs.LAUNCHER_READY.waiting_for}")
+    if needs_session:
+        return failed(names.FAILED_SYNC, f"{waited}: nobody has set up its SEV session (sev/setupsession)")
     why = view.sync.error or f"waiting for {handoffs.GUEST_STARTED.waiting_for}"
     return failed(names.FAILED_SYNC, f"{waited}: {why}")
 

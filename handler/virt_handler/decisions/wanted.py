@@ -9,21 +9,36 @@ from __future__ import annotations
 import hashlib
 
 import msgspec
+from msgspec.structs import replace
 
+from virt_core.apis import names
+from virt_core.apis.coming import without_coming
+from virt_core.apis.domain import DomainSpec
+from virt_core.apis.netplan import NetReport
+from virt_core.apis.sizes import usable
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VolumeStatus
+from virt_handler.decisions.nics import on_their_way
 
-#: Phases of a hot-plugged volume in which the launcher can use it.
-_USABLE = frozenset({"MountedToPod", "Ready"})
 #: Maps come from the API server in any order.
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-def digest(vmi: VirtualMachineInstance) -> str:
-    spec, status = vmi.spec, vmi.status
-    volumes = sorted(_volume(volume) for volume in status.volume_status if _is_told(volume))
-    asked = (spec.domain, spec.volumes, spec.networks, status.vsock_cid or 0, volumes)
+def digest(vmi: VirtualMachineInstance, report: NetReport | None = None) -> str:
+    """`report` is what is wired, if that is known: a NIC that is not, is not asked for yet."""
+    spec, status = without_coming(usable(vmi).spec, vmi.status), vmi.status
+    here = {volume.name for volume in spec.volumes}
+    volumes = sorted(_volume(volume) for volume in status.volume_status if volume.name in here and _is_told(volume))
+    domain = _without_nics(spec.domain, on_their_way(vmi, report))
+    asked = (domain, spec.volumes, spec.networks, status.vsock_cid or 0, volumes)
     return hashlib.sha256(_encoder.encode(asked)).hexdigest()[:32]
+
+
+def _without_nics(domain: DomainSpec, coming: set[str]) -> DomainSpec:
+    if not coming:
+        return domain
+    nics = [nic for nic in domain.devices.interfaces if nic.name not in coming]
+    return replace(domain, devices=replace(domain.devices, interfaces=nics))
 
 
 def _is_told(volume: VolumeStatus) -> bool:
@@ -34,4 +49,4 @@ def _is_told(volume: VolumeStatus) -> bool:
 def _volume(volume: VolumeStatus) -> tuple[str, bytes, bool]:
     plugged = volume.hotplug_volume is not None
     claim = _encoder.encode(volume.persistent_volume_claim_info)
-    return volume.name, claim, plugged and volume.phase in _USABLE
+    return volume.name, claim, plugged and volume.phase in names.VOLUME_IN_LAUNCHER

@@ -8,15 +8,17 @@ sockets and asks each for its machine. It never starts or stops anything before 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import grpc
 
 from virt_core.apis import names
-from virt_core.apis.netplan import NetReport
+from virt_core.apis.owncpus import is_realtime
 from virt_core.apis.podroles import Role
 from virt_core.apis.registry import encode_object
+from virt_core.apis.sizes import usable
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.configvalues import ClusterConfig
@@ -29,19 +31,24 @@ from virt_core.kube.writes import OwnWrites, write_difference
 from virt_core.rpc.status import RpcFailure, failure_of
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
-from virt_handler.decisions import status
-from virt_handler.decisions.netplans import queues, wanted_interfaces
+from virt_handler.decisions import hotplug, moving, status
+from virt_handler.decisions.domains import is_alive
 from virt_handler.decisions.steps import SYNC_DEADLINE_S, next_step
 from virt_handler.decisions.vocabulary import Action, Step, View
 from virt_handler.decisions.wanted import digest
 from virt_handler.loop.errands import Errands
+from virt_handler.loop.forecasting import Forecaster
+from virt_handler.loop.moves import Moves
+from virt_handler.loop.options import sync_options
 from virt_handler.loop.roster import Roster, Sessions
 from virt_handler.loop.sessions import Session
 from virt_handler.loop.vmis import NodeVmis
+from virt_handler.loop.volumes import Volumes
 from virt_handler.loop.watchdog import Watchdog
+from virt_handler.moves.journal import Journal
 from virt_handler.node.capabilities import NodeCapabilities
 from virt_handler.node.devices.units import Host
-from virt_handler.pods import device_nodes
+from virt_handler.pods import device_nodes, memlock, realtime
 from virt_handler.pods.contacts import Contacts
 from virt_handler.pods.launchers import Launcher, is_fatal
 from virt_handler.pods.network import NetworkWiring
@@ -55,6 +62,16 @@ _SYNC_SLACK_S = 15.0
 _TELL_EVERY_S = 5.0
 #: How often a VMI is asked for that no label of this node shows, while it still has a launcher here.
 _UNSEEN_RECHECK_S = 30.0
+
+
+_OF_A_MOVE = (
+    Action.PREPARE_TARGET,
+    Action.DISK_FACTS,
+    Action.MIGRATE,
+    Action.CANCEL_MOVE,
+    Action.SETTLE_STAYS,
+    Action.SETTLE_GONE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +90,13 @@ class Parts:
     capabilities: NodeCapabilities
     host: Host
     errands: Errands
+    volumes: Volumes
     config: Callable[[], ClusterConfig] = ClusterConfig
+    #: None: no machine moves from or to this node.
+    moves: Moves | None = None
+    journal: Journal = field(default_factory=Journal)
+    #: None: nobody foresees anything.
+    forecaster: Forecaster | None = None
 
 
 class HandlerController:
@@ -89,6 +112,8 @@ class HandlerController:
             Action.DELETE: self._delete,
             Action.END_LAUNCHER: self._end_launcher,
         }
+        for action in _OF_A_MOVE:
+            self._actions[action] = partial(self._move, action)
         parts.vmis.on_change(self._enqueue)
 
     def restore(self) -> None:
@@ -116,10 +141,22 @@ class HandlerController:
         if vmi is not None and vmi.metadata.uid != session.vmi_uid:
             vmi = None
         prepared = self._p.contacts.observe(session, vmi)
+        if vmi is not None and session.role is Role.ACTIVE:
+            self._p.volumes.follow(session, vmi)
+            if self._p.forecaster is not None:
+                self._p.forecaster.follow(session, vmi)
+        if vmi is not None and session.role is Role.TARGET and moving.under_way(vmi) is not None:
+            self._p.volumes.follow(session, hotplug.at_target(vmi))
         view = session.view(self._p.contacts.pod_exists(session))
+        if view.domain is not None:
+            self._p.journal.note(session.vmi_uid, view.domain.move)
         now = self._p.clock.now()
         step = next_step(vmi, view, now, session.role)
         later_s = self._report(session, vmi, view, step) if vmi is not None else None
+        if vmi is not None and session.role is Role.ACTIVE:
+            self._p.volumes.dump(session, vmi)
+        if vmi is not None and session.role is Role.TARGET:
+            self._tell_arrival(session, vmi, view)
         if step.action is Action.CLEAN_UP:
             self._clean_up(session)
             return None
@@ -178,23 +215,33 @@ class HandlerController:
     def _sync(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         if vmi is None or session.launcher is None:
             return
-        version, asked = session.version(), digest(vmi)
+        version, asked = session.version(), digest(vmi, session.view().report)
         session.sync_started(asked)
         try:
             launcher, blocks = session.launcher, device_nodes.block_volumes(vmi)
             device_nodes.hand_over(launcher.pid, launcher.pidfd, self._p.host, volumes=blocks)
+            if memlock.needs_locked_memory(vmi):
+                memlock.lift(launcher.pid, launcher.pidfd)
         except OSError as error:
             session.sync_failed(device_nodes.explain(error), fatal=False)
             self._p.queue.add(session.key)
             return
-        request = pb.SyncVMIRequest(vmi_json=encode_object(vmi), options=self._options(session, vmi), digest=asked)
+        body = encode_object(usable(vmi))
+        options = sync_options(session, vmi, self._p.capabilities, self._p.config())
+        request = pb.SyncVMIRequest(vmi_json=body, options=options, digest=asked)
         future = session.launcher.sync(request, SYNC_DEADLINE_S + _SYNC_SLACK_S)
-        future.add_done_callback(lambda done: self._synced(session, version, done))
+        future.add_done_callback(lambda done: self._synced(session, vmi, version, done))
 
-    def _synced(self, session: Session, version: int, done: Any) -> None:
+    def _synced(self, session: Session, vmi: VirtualMachineInstance, version: int, done: Any) -> None:
         """In a thread of gRPC."""
         try:
-            session.sync_done(done.result(), version)
+            answer = done.result()
+            if is_realtime(vmi) and is_alive(answer.domain):
+                self._give_priority(session, vmi)
+            session.sync_done(answer, version)
+        except OSError as error:
+            log.warning("vCPUs are not scheduled in real time", vmi=session.key, error=str(error))
+            session.sync_failed(f"vCPUs are not scheduled in real time: {error.strerror}", fatal=False)
         except grpc.FutureCancelledError:
             session.sync_failed("the call was cancelled", fatal=False)
         except grpc.RpcError as error:
@@ -203,19 +250,24 @@ class HandlerController:
             session.sync_failed(failure.message or str(failure), fatal=is_fatal(failure))
         self._p.queue.add(session.key)
 
-    def _options(self, session: Session, vmi: VirtualMachineInstance) -> pb.SyncOptions:
-        report, config = session.view().report or NetReport(), self._p.config()
-        wanted = {nic.name: queues(vmi, nic) for nic in wanted_interfaces(vmi)}
-        return pb.SyncOptions(
-            allow_emulation=not self._p.capabilities.kvm,
-            capability_cache=self._p.capabilities.cache_files(),
-            interfaces=[
-                pb.InterfaceAttachment(name=n.name, tap=n.tap, mac=n.mac, mtu=n.mtu, queues=wanted.get(n.name, 1))
-                for n in report.interfaces
-            ],
-            smbios=pb.SMBios(**asdict(config.smbios)),
-            memballoon_stats_period_seconds=config.mem_balloon_stats_period_s,
-        )
+    def _give_priority(self, session: Session, vmi: VirtualMachineInstance) -> None:
+        """Under the lock, so that nobody closes the launcher's descriptor meanwhile. Raises OSError."""
+        with session.lock:
+            if session.launcher is not None and not session.closed:
+                realtime.give_priority(session.launcher.pid, session.launcher.pidfd, vmi)
+
+    def _move(self, action: Action, session: Session, vmi: VirtualMachineInstance | None) -> None:
+        if self._p.moves is not None:
+            self._p.moves.act(action, session, vmi)
+
+    def _tell_arrival(self, session: Session, vmi: VirtualMachineInstance, view: View) -> None:
+        told = moving.arrival_told(vmi, view, self._p.roster.node_name, self._p.clock.now())
+        if told is vmi:
+            return
+        self._write(vmi, told)
+        if told.status.node_name != vmi.status.node_name:
+            log.info("took the guest over", vmi=session.key, source=vmi.status.node_name)
+            self._p.queue.add(session.key)
 
     def _shutdown(self, session: Session, vmi: VirtualMachineInstance | None) -> None:
         first = session.shutdown_sent()
@@ -249,6 +301,8 @@ class HandlerController:
             session.launcher.end()
 
     def _clean_up(self, session: Session) -> None:
+        if self._p.moves is not None:
+            self._p.moves.close(session)
         self._p.roster.close(session)
         if not self._p.sessions.of_vmi(session.vmi_uid):
             self._writes.forget(session.vmi_uid)

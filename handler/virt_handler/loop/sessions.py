@@ -9,17 +9,20 @@ from typing import Any
 
 from virt_core.apis import handoffs
 from virt_core.apis.netplan import NetReport
+from virt_core.apis.podnetworks import PRIMARY
 from virt_core.apis.podroles import Role, recorded
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock
 from virt_handler.decisions import vocabulary as words
 from virt_handler.decisions.domains import bounded, bounded_needs, is_alive, newest
+from virt_handler.decisions.hotplug import Mounts
 from virt_handler.decisions.vocabulary import Task, View, Work
 from virt_handler.loop.pulse import Pulse
 from virt_handler.loop.rates import Rates, TokenBucket
 from virt_handler.loop.records import GhostRecord
 from virt_handler.pods.launchers import Launcher
 from virt_protos.launcher.v1 import launcher_pb2 as pb
+from virt_protos.node.v1 import node_pb2
 
 _FIRST_RETRY_S = 0.5
 _MAX_RETRY_S = 15.0
@@ -59,8 +62,14 @@ class Session:
         self._domain: pb.Domain | None = None
         self._network, self._sync = Work(), Work()
         self._synced: pb.Synced | None = None
+        self._prepared = Work()
+        self._way: words.Way | None = None
+        self._forecast_of = ""
+        self._forecast: words.Foreseen | None = None
+        self._disk_facts: dict[str, tuple[int, int]] | None = None
+        self._looking = Work()
         self._report: NetReport | None = None
-        self._failures = {"network": 0, "sync": 0}
+        self._failures = {"network": 0, "sync": 0, "prepare": 0, "look": 0}
         self._stop_started: datetime | None = None
         self._stop_sent: datetime | None = None
         self._kill_sent: datetime | None = None
@@ -68,6 +77,10 @@ class Session:
         self._handoffs: dict[str, datetime] = {}
         self._agent_since: datetime | None = None
         self._alive_since: datetime | None = None
+        #: The hot-plugged volumes in the Pod; None: nobody has looked yet.
+        self.mounts: Mounts | None = None
+        self.dumps_refused: dict[str, str] = {}
+        self._mount_at: datetime | None = None
         #: When a change of lesser weight was last written.
         self.told_at: datetime | None = None
 
@@ -98,6 +111,13 @@ class Session:
                 handoffs=dict(self._handoffs),
                 agent_since=self._agent_since,
                 alive_since=self._alive_since,
+                mounts=self.mounts,
+                dumps_refused=dict(self.dumps_refused),
+                prepared=self._prepared,
+                way=self._way,
+                foreseen=self._forecast,
+                disk_facts=self._disk_facts,
+                looking=self._looking,
                 pulse=self.pulse.verdict(),
                 silent_s=self.pulse.silent_s(),
             )
@@ -171,10 +191,28 @@ class Session:
             self._network = self._failed("network", self._network, error, fatal)
 
     def pod_ips(self) -> list[str]:
-        """The addresses of the Pod as the node set them up: those of the first interface that has any."""
+        """The addresses of the Pod as the node set them up: those of its first interface, or of one that has any."""
         with self.lock:
             nics = self._report.interfaces if self._report is not None else []
+            nics = sorted(nics, key=lambda nic: nic.pod_interface != PRIMARY)
             return next((list(nic.pod_ips) for nic in nics if nic.pod_ips), [])
+
+    # Volumes
+
+    def mounted(self, mounts: Mounts, pause_s: float) -> None:
+        """What came of the last attempt, and how long the next has to wait."""
+        with self.lock:
+            self.mounts = mounts
+            self._mount_at = self._clock.now() + timedelta(seconds=pause_s) if pause_s else None
+
+    def dump_refused(self, file: str, why: str) -> None:
+        """Only the last counts: a launcher writes one at a time."""
+        with self.lock:
+            self.dumps_refused = {file: why}
+
+    def may_mount(self) -> bool:
+        with self.lock:
+            return self._mount_at is None or self._clock.now() >= self._mount_at
 
     # SyncVMI
 
@@ -213,6 +251,52 @@ class Session:
         self._failures[name] += 1
         retry_at = self._clock.now() + timedelta(seconds=delay)
         return Work(Task.FAILED, error=error, fatal=fatal, started=work.started, retry_at=retry_at)
+
+    # A move to this side
+
+    def may_forecast(self, job: str) -> bool:
+        """True for the first time, of each job."""
+        with self.lock:
+            first = self._forecast_of != job
+            if first:
+                self._forecast_of, self._forecast = job, None
+            return first
+
+    def foreseen(self, job: str, found: node_pb2.ForecastMoveResponse) -> None:
+        with self.lock:
+            if self._forecast_of == job:
+                self._forecast = words.Foreseen(job, found.convergence, found.message)
+
+    def prepare_started(self) -> None:
+        with self.lock:
+            self._prepared = Work(Task.RUNNING, started=self._clock.now())
+
+    def prepare_done(self, way: words.Way) -> None:
+        with self.lock:
+            self._way, self._prepared = way, Work(Task.DONE)
+
+    def way_over(self, job: str) -> None:
+        with self.lock:
+            if self._way is not None and self._way.job == job:
+                self._way = replace(self._way, over=True)
+
+    def prepare_failed(self, error: str, *, fatal: bool) -> None:
+        with self.lock:
+            self._prepared = self._failed("prepare", self._prepared, error, fatal)
+
+    # A move from this side
+
+    def look_started(self, job: str) -> None:
+        with self.lock:
+            self._looking = Work(Task.RUNNING, started=self._clock.now(), asked=job)
+
+    def look_done(self, facts: dict[str, tuple[int, int]]) -> None:
+        with self.lock:
+            self._disk_facts, self._looking = facts, Work(Task.DONE)
+
+    def look_failed(self, error: str, *, fatal: bool) -> None:
+        with self.lock:
+            self._looking = replace(self._failed("look", self._looking, error, fatal), asked=self._looking.asked)
 
     # The end
 

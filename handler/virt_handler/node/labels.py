@@ -148,10 +148,11 @@ def _protection(domain: ElementTree.Element) -> dict[str, str]:
 
 def _machine_keys(root: ElementTree.Element) -> Iterator[tuple[str, str]]:
     host_arch = root.findtext("./host/cpu/arch", "")
-    if host_arch in _ARCHITECTURES:
-        # The prefix of this one ends within the name.
-        head, _, tail = names.LABEL_PREFIX_VM_ARCH.rpartition("/")
-        yield f"{head}/", tail + _ARCHITECTURES[host_arch]
+    # The prefix of these ends within the name.
+    head, _, tail = names.LABEL_PREFIX_VM_ARCH.rpartition("/")
+    runs = {host_arch, *(arch.get("name", "") for arch in root.iterfind("./guest/arch"))}
+    for name in sorted(runs & _ARCHITECTURES.keys()):
+        yield f"{head}/", tail + _ARCHITECTURES[name]
     for arch in root.iterfind("./guest/arch"):
         if arch.get("name") == host_arch:
             for machine in arch.iterfind(".//machine"):

@@ -8,6 +8,7 @@ from functools import partial
 
 from virt_core.apis import names
 from virt_core.apis.facts import is_terminating
+from virt_core.apis.owncpus import is_realtime
 from virt_core.apis.podroles import Role
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.workqueue import WorkQueue
@@ -143,7 +144,13 @@ class Contacts:
         session.domain_read(domain, version)
         if synced is None and vmi is not None and is_alive(domain):
             # Of an older release: taken to be as its VMI is now, so that an upgrade touches no guest.
-            synced = pb.Synced(digest=digest(vmi))
+            synced = pb.Synced(digest=digest(vmi, session.view().report))
+        elif synced is None and not is_alive(domain):
+            # Of nothing yet. A machine that moves in is synced when it is ours: what was wished meanwhile is done then.
+            synced = pb.Synced()
+        if synced is not None and vmi is not None and is_realtime(vmi):
+            # Nobody knows whether the process before us came to schedule its vCPUs: synced again, they are.
+            synced = pb.Synced(needs_restart=synced.needs_restart)
         if synced is not None:
             session.synced_read(synced)
         self._unwatch(session)

@@ -60,7 +60,8 @@ def hand_over(
 
 def block_volumes(vmi: VirtualMachineInstance) -> list[str]:
     """The volumes that are block devices in the launcher's container."""
-    claims = ((status.name, status.persistent_volume_claim_info) for status in vmi.status.volume_status)
+    known = (status for status in vmi.status.volume_status if status.hotplug_volume is None)
+    claims = ((status.name, status.persistent_volume_claim_info) for status in known)
     return [name for name, claim in claims if claim is not None and claim.volume_mode == names.VOLUME_MODE_BLOCK]
 
 
@@ -92,7 +93,7 @@ def _give(root: int, path: str, to: tuple[int, int], is_fit: Fit, host: Host) ->
         found = os.fstat(fd)
         if (found.st_uid, found.st_gid) == to or not is_fit(found, path, host):
             return False
-        _chown(fd, *to, path)
+        chown(fd, *to, path)
         log.debug("gave a device to the launcher", path=path)
         return True
     finally:
@@ -112,7 +113,7 @@ def _is_a_volume(found: os.stat_result, _path: str, host: Host) -> bool:
     return stat.S_ISBLK(found.st_mode) and found.st_dev != os.stat(host.path("/dev")).st_dev
 
 
-def _chown(fd: int, uid: int, gid: int, path: str) -> None:
+def chown(fd: int, uid: int, gid: int, path: str) -> None:
     """By a descriptor that was opened with O_PATH, which fchown refuses."""
     if _libc.fchownat(fd, b"", uid, gid, _AT_EMPTY_PATH) != 0:
         code = ctypes.get_errno()

@@ -111,6 +111,38 @@ def open_netns(pod_uid: str, proc: str = "/proc") -> PodNetns:
     raise NoNamespaceError(f"no process of Pod {pod_uid} has a network namespace of its own")
 
 
+@dataclass(frozen=True, slots=True)
+class PodProcess:
+    """A process of a Pod and its PID namespace, by descriptor: a number can go to another process."""
+
+    pidns: int
+    process: int
+
+    def close(self) -> None:
+        os.close(self.pidns)
+        os.close(self.process)
+
+
+def open_process(pod_uid: str, pid: int, proc: str = "/proc") -> PodProcess:
+    """Raises NoNamespaceError when the number is not, or no more, that of a process of the Pod."""
+    gone = f"process {pid} of Pod {pod_uid} has ended"
+    try:
+        process = os.pidfd_open(pid)
+    except OSError as error:
+        raise NoNamespaceError(gone) from error
+    try:
+        pidns = os.open(f"{proc}/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        os.close(process)
+        raise NoNamespaceError(gone) from error
+    opened = PodProcess(pidns, process)
+    # Asked after both were opened: whoever had the number then is the Pod's.
+    if pod_of(pid, proc) == pod_uid:
+        return opened
+    opened.close()
+    raise NoNamespaceError(gone)
+
+
 def node_id(pid: int, number: int, kind: str = "uid", proc: str = "/proc") -> int:
     """What a user (or group) of a process's own user namespace is on the node; the same number when it has none.
 

@@ -119,6 +119,22 @@ class Launcher:
         answer: pb.GetFilesystemsResponse = self._call(self._stub.GetFilesystems, pb.GetFilesystemsRequest())
         return list(answer.filesystems)
 
+    def get_stats(self) -> bytes:
+        """As docs/domain-stats.md says; empty when there is no machine."""
+        answer: pb.GetDomainStatsResponse = self._call(
+            self._stub.GetDomainStats, pb.GetDomainStatsRequest(), CALL_TIMEOUT_S
+        )
+        return answer.stats_json
+
+    def get_dirty_rate(self) -> int:
+        """Bytes a second. Takes more than a second, since it is measured now."""
+        answer: pb.GetDirtyRateResponse = self._call(self._stub.GetDirtyRate, pb.GetDirtyRateRequest(), CALL_TIMEOUT_S)
+        return answer.bytes_per_second
+
+    def dump_memory(self, volume: str, file: str) -> None:
+        """Returns when it has begun."""
+        self._call(self._stub.DumpMemory, pb.DumpMemoryRequest(volume=volume, file_name=file))
+
     def get_sev_info(self) -> pb.GetSevInfoResponse:
         answer: pb.GetSevInfoResponse = self._call(self._stub.GetSevInfo, pb.GetSevInfoRequest())
         return answer
@@ -130,6 +146,27 @@ class Launcher:
 
     def inject_launch_secret(self, header: str, secret: str) -> None:
         self._call(self._stub.InjectLaunchSecret, pb.InjectLaunchSecretRequest(header=header, secret=secret))
+
+    def prepare_target(self, request: pb.PrepareTargetRequest, timeout_s: float) -> pb.PrepareTargetResponse:
+        answer: pb.PrepareTargetResponse = self._call(self._stub.PrepareTarget, request, timeout_s)
+        return answer
+
+    def get_disk_facts(self, vmi_json: bytes, timeout_s: float) -> dict[str, pb.DiskFacts]:
+        """Reads whole images."""
+        request = pb.GetDiskFactsRequest(vmi_json=vmi_json)
+        answer: pb.GetDiskFactsResponse = self._call(self._stub.GetDiskFacts, request, timeout_s)
+        return dict(answer.disks)
+
+    def migrate(self, request: pb.MigrateRequest) -> None:
+        self._call(self._stub.Migrate, request)
+
+    def cancel_migration(self, job: str) -> None:
+        self._call(self._stub.CancelMigration, pb.CancelMigrationRequest(uid=job))
+
+    def settle_migration(self, job: str, *, gone: bool) -> None:
+        outcomes = pb.SettleMigrationRequest
+        outcome = outcomes.OUTCOME_GONE if gone else outcomes.OUTCOME_STAYS
+        self._call(self._stub.SettleMigration, pb.SettleMigrationRequest(uid=job, outcome=outcome))
 
     def shutdown(self) -> None:
         self._call(self._stub.Shutdown, pb.ShutdownRequest())

@@ -1,51 +1,50 @@
-"""Wires the network of a launcher Pod while its launcher starts: runs virt-netsetup, keeps what it reports.
-
-It is a program of its own, so that the code that works inside a Pod's namespaces stays small and single-threaded.
-"""
+"""Wires the network of a launcher Pod while its launcher starts: asks virt-netsetup, keeps what it reports."""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
-import msgspec
-
-from virt_core.apis import handoffs
-from virt_core.apis.base import decode, encode
-from virt_core.apis.netplan import NetPlan, NetReport
+from virt_core.apis.devices import Interface
+from virt_core.apis.netplan import NetReport
+from virt_core.apis.podroles import Role
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.times import parse_rfc3339, rfc3339_micro
+from virt_handler.decisions import nics
 from virt_handler.decisions.netplans import NetworkError, plan, wanted_interfaces
 from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.loop.sessions import Session
 from virt_handler.pods import isolation
 from virt_handler.pods import resolver as resolvers
 from virt_handler.pods.files import checked_name
+from virt_handler.pods.netsetup import Netsetup
 
 log = get_logger(__name__)
 
-TIMEOUT_S = handoffs.NETWORK_READY.deadline_s
-_MAX_REPORT = 1 << 20
 _MAX_PARALLEL = 8
 
 Done = Callable[[Session], object]
 
 
 class NetworkWiring:
-    """Runs virt-netsetup beside the loop, a few at a time."""
+    """Asks virt-netsetup beside the loop, for a few Pods at a time. `run` is the thread that keeps it alive."""
 
     def __init__(
         self, command: Sequence[str], state_dir: str, records: RecordStore[NetworkRecord], clock: Clock, done: Done
     ) -> None:
-        self._command = list(command)
+        self.netsetup = Netsetup(command)
         self._state_dir = state_dir
         self._records, self._clock, self._done = records, clock, done
         self._pool = ThreadPoolExecutor(_MAX_PARALLEL, thread_name_prefix="netsetup")
+
+    def run(self, stop: threading.Event) -> None:
+        self.netsetup.run(stop)
 
     def recall(self, session: Session) -> bool:
         """Takes what a former process of ours had found out. False: nothing."""
@@ -56,12 +55,14 @@ class NetworkWiring:
         return True
 
     def start(self, session: Session, vmi: VirtualMachineInstance) -> None:
-        if not wanted_interfaces(vmi):
+        known = session.view()
+        if not wanted_interfaces(vmi) and not (known.report is not None and known.report.interfaces):
             session.network_done(NetReport())
             self._done(session)
             return
         session.network_started()
-        self._pool.submit(self._work, session, vmi)
+        moves_in = session.role is Role.TARGET
+        self._pool.submit(self._work, session, vmi, nics.arriving(vmi) if moves_in else nics.due(vmi, known.domain))
 
     def take_over(self, ghosts: Iterable[GhostRecord]) -> None:
         """What an older virt-handler kept by the VMI's UID goes to the Pod that it had. DHCP servers do not notice."""
@@ -78,10 +79,11 @@ class NetworkWiring:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        self.netsetup.close()
 
-    def _work(self, session: Session, vmi: VirtualMachineInstance) -> None:
+    def _work(self, session: Session, vmi: VirtualMachineInstance, wired: list[Interface]) -> None:
         try:
-            report = self._setup(session.pod_uid, vmi)
+            report = self._setup(session.pod_uid, vmi, wired)
             now = self._clock.now()
             record = NetworkRecord(pod_uid=session.pod_uid, report=report, time=rfc3339_micro(now))
             self._records.put(record)
@@ -94,58 +96,22 @@ class NetworkWiring:
             session.network_failed(f"{type(error).__name__}: {error}", fatal=False)
         self._done(session)
 
-    def _setup(self, pod_uid: str, vmi: VirtualMachineInstance) -> NetReport:
-        try:
-            netns = isolation.open_netns(pod_uid)
-        except isolation.NoNamespaceError as error:
-            raise NetworkError(str(error)) from error
-        try:
+    def _setup(self, pod_uid: str, vmi: VirtualMachineInstance, wired: list[Interface]) -> NetReport:
+        with ExitStack() as stack:
+            try:
+                netns = isolation.open_netns(pod_uid)
+                stack.callback(netns.close)
+                process = isolation.open_process(pod_uid, netns.pid)
+                stack.callback(process.close)
+            except isolation.NoNamespaceError as error:
+                raise NetworkError(str(error)) from error
             wish = plan(
                 vmi,
                 pod_uid,
                 pod_pid=netns.pid,
-                netns_path=f"/proc/self/fd/{netns.fd}",
                 state_dir=self._state_dir,
                 resolver=resolvers.of_vmi(vmi, pod_uid),
                 launcher_uid=netns.launcher,
+                nics=wired,
             )
-            return run(self._command, wish, netns.fd)
-        finally:
-            netns.close()
-
-
-def run(command: Sequence[str], wish: NetPlan, *pass_fds: int) -> NetReport:
-    """One run of virt-netsetup. Raises NetworkError."""
-    try:
-        done = subprocess.run(
-            list(command),
-            input=encode(wish),
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            pass_fds=pass_fds,
-            # Ours is for the sockets that we make in Pods; nobody else needs that.
-            umask=0o077,
-            check=False,
-        )
-    except FileNotFoundError as error:
-        raise NetworkError(f"{command[0]} is not installed") from error
-    except subprocess.TimeoutExpired as error:
-        raise NetworkError(f"virt-netsetup did not end within {TIMEOUT_S:.0f} s") from error
-    report = _read(done)
-    if report.error is not None:
-        raise NetworkError(f"{report.error.step}: {report.error.message}", fatal=report.error.critical)
-    if done.returncode != 0:
-        raise NetworkError(_last_words(done))
-    return report
-
-
-def _read(done: subprocess.CompletedProcess[bytes]) -> NetReport:
-    try:
-        return decode(done.stdout[:_MAX_REPORT], NetReport)
-    except msgspec.MsgspecError as error:
-        raise NetworkError(_last_words(done)) from error
-
-
-def _last_words(done: subprocess.CompletedProcess[bytes]) -> str:
-    lines = done.stderr.decode(errors="replace").strip().splitlines()
-    return f"virt-netsetup ended with code {done.returncode}: {lines[-1][:500] if lines else 'it printed nothing'}"
+            return self.netsetup.ask(wish, process, netns.fd)

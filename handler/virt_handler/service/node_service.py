@@ -23,11 +23,13 @@ from virt_handler.decisions.domains import bounded, bounded_info
 from virt_handler.decisions.silence import Verdict
 from virt_handler.loop.roster import Sessions
 from virt_handler.loop.sessions import Session
+from virt_handler.moves.journal import Journal
 from virt_handler.pods import isolation
 from virt_handler.pods.files import PodFiles
 from virt_handler.pods.launchers import Launcher
 from virt_handler.pods.peers import PodOf
 from virt_handler.service import answers
+from virt_handler.service.forecasts import Forecasts
 from virt_handler.service.turnstile import PER_NAMESPACE, Turnstile
 from virt_handler.streams import dial, switchboard
 from virt_handler.streams.ends import Wire
@@ -53,11 +55,14 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         files: PodFiles,
         pod_of: PodOf = isolation.pod_of,
         tls: TlsFiles | None = None,
+        *,
+        forecasts: Forecasts | None = None,
     ) -> None:
         self._node_name, self._sessions, self._files, self._pod_of = node_name, sessions, files, pod_of
         self._tls = tls
         self._switchboard = switchboard.Switchboard()
         self._turnstile = Turnstile()
+        self._forecasts = forecasts or Forecasts(Journal())
 
     def Hello(self, request: pb.HelloRequest, _context: grpc.ServicerContext) -> pb.HelloResponse:
         version = negotiate(request.versions, peer="virt-api")
@@ -82,6 +87,8 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
             held = self._switchboard.release(line)
         if not held:
             raise switchboard.taken_over()
+        if _is_leaving(session):
+            raise switchboard.moved()
 
     def _dial(self, session: Session, opening: pb.OpenStream, line: switchboard.Line) -> Wire:
         if opening.kind == pb.STREAM_KIND_TCP:
@@ -151,6 +158,19 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         self._ask(request.vmi, lambda launcher: launcher.inject_launch_secret(request.header, request.secret))
         return pb.VMIResponse()
 
+    def GetMove(self, request: pb.GetMoveRequest, _context: grpc.ServicerContext) -> pb.GetMoveResponse:
+        """Also when the machine has left: its Pod may be gone by then."""
+        found = self._forecasts.journal.of(request.vmi.uid, request.job_uid)
+        if found is None:
+            raise not_found(
+                f"no move of VMI {request.vmi.namespace}/{request.vmi.name} has left node {self._node_name}"
+            )
+        return pb.GetMoveResponse(move=found)
+
+    def ForecastMove(self, request: pb.ForecastMoveRequest, _context: grpc.ServicerContext) -> pb.ForecastMoveResponse:
+        domain = self._running(request.vmi).view().domain or launcher_pb2.Domain()
+        return self._ask(request.vmi, lambda launcher: self._forecasts.make(launcher, domain, request))
+
     def _command(self, request: pb.VMIRequest, command: Callable[[Launcher], None]) -> pb.VMIResponse:
         self._ask(request.vmi, command)
         return pb.VMIResponse()
@@ -180,6 +200,12 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         if not session.runs():
             raise failed_precondition(f"VMI {ref.namespace}/{ref.name} is not running")
         return session
+
+
+def _is_leaving(session: Session) -> bool:
+    """Its devices close with QEMU, before anybody has told that the guest has arrived elsewhere."""
+    domain = session.view().domain
+    return domain is not None and bool(domain.move.uid) and not domain.move.failed
 
 
 def serve(address: str, tls: TlsFiles, servicer: NodeServicer, api_name: str = names.TLS_NAME_API) -> RpcServer:

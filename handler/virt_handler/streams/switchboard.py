@@ -115,6 +115,10 @@ def taken_over() -> RpcFailure:
     return RpcFailure(grpc.StatusCode.ABORTED, "another client has taken over")
 
 
+def moved() -> RpcFailure:
+    return RpcFailure(grpc.StatusCode.UNAVAILABLE, names.STREAM_MOVED)
+
+
 def first_message(requests: Iterator[pb.StreamRequest]) -> pb.OpenStream:
     request = next(requests, None)
     if request is None or request.WhichOneof("message") != "open":

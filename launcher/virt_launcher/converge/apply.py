@@ -7,7 +7,7 @@ from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from virt_core.runtime.logs import get_logger
-from virt_launcher.converge.changes import Act, DeviceChange
+from virt_launcher.converge.changes import Act, DeviceChange, MoreProcessors
 from virt_launcher.domain.codec import to_element
 from virt_launcher.domain.disks import Disk
 from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError
@@ -22,8 +22,8 @@ DETACH_DEADLINE_S = 10.0
 CheckHeld = Callable[[str], None]
 
 
-def apply(hypervisor: Hypervisor, changes: Iterable[DeviceChange], check_held: CheckHeld) -> None:
-    """Raises LauncherError with one sentence for each device that could not be changed."""
+def apply(hypervisor: Hypervisor, changes: Iterable[DeviceChange | MoreProcessors], check_held: CheckHeld) -> None:
+    """Raises LauncherError with one sentence for each part that could not be changed."""
     failures: list[str] = []
     for change in changes:
         try:
@@ -39,7 +39,10 @@ def apply(hypervisor: Hypervisor, changes: Iterable[DeviceChange], check_held: C
         raise LauncherError("; ".join(failures))
 
 
-def _make(hypervisor: Hypervisor, change: DeviceChange, check_held: CheckHeld) -> None:
+def _make(hypervisor: Hypervisor, change: DeviceChange | MoreProcessors, check_held: CheckHeld) -> None:
+    if isinstance(change, MoreProcessors):
+        hypervisor.set_processors(change.count)
+        return
     if change.act is Act.DETACH:
         hypervisor.detach_device(change.device.alias, DETACH_DEADLINE_S)
         return

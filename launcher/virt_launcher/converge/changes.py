@@ -29,6 +29,19 @@ class DeviceChange:
 
 
 @dataclass(frozen=True, slots=True)
+class MoreProcessors:
+    """As many as the machine shall have."""
+
+    count: int
+
+    act: Act = Act.UPDATE
+
+    @property
+    def what(self) -> str:
+        return f"the number of processors (to {self.count})"
+
+
+@dataclass(frozen=True, slots=True)
 class NeedsRestart:
     """What the VMI asks for and the running machine cannot become."""
 
@@ -38,4 +51,4 @@ class NeedsRestart:
     reason: str
 
 
-Change = DeviceChange | NeedsRestart
+Change = DeviceChange | MoreProcessors | NeedsRestart

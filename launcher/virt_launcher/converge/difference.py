@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from virt_launcher.converge.changes import Act, Change, DeviceChange, NeedsRestart
+from virt_launcher.converge.changes import Act, Change, DeviceChange, MoreProcessors, NeedsRestart
 from virt_launcher.converge.kinds import (
     CONTROLLER,
     DISK,
@@ -23,10 +23,10 @@ from virt_launcher.converge.kinds import (
     name_of,
     on_root_complex,
 )
-from virt_launcher.converge.machine import machine_differences
+from virt_launcher.converge.machine import machine_differences, processors
 from virt_launcher.converge.places import free_ports, has_ports
 from virt_launcher.domain.codec import FLAG, Slot, slots_of
-from virt_launcher.domain.devices import Controller, Interface
+from virt_launcher.domain.devices import Controller, Interface, MemoryDevice
 from virt_launcher.domain.disks import Disk
 from virt_launcher.domain.domain import Domain
 
@@ -48,7 +48,14 @@ def difference(wanted: Domain, live: Domain) -> tuple[Change, ...]:
     devices = [change for change in found if isinstance(change, DeviceChange)]
     restarts = [change for change in found if isinstance(change, NeedsRestart)]
     ordered = [change for act in _ORDER for change in devices if change.act is act]
-    return (*ordered, *machine_differences(wanted, live), *restarts)
+    return (*_more_processors(wanted, live), *ordered, *machine_differences(wanted, live), *restarts)
+
+
+def _more_processors(wanted: Domain, live: Domain) -> Iterator[Change]:
+    """Sockets that the machine was started with room for."""
+    (want, room), (have, same) = processors(wanted), processors(live)
+    if room == same and want > have:
+        yield MoreProcessors(want)
 
 
 def _pluggable(kind: Kind, wanted: Domain, live: Domain) -> Iterator[Change]:
@@ -133,6 +140,9 @@ def _change(kind: Kind, key: str, wanted: Any, live: Any, fields: list[str]) -> 
     elif isinstance(wanted, Disk) and set(_MEDIUM).issuperset(fields) and wanted.device == live.device == "cdrom":
         medium = {field: getattr(wanted, field) for field in _MEDIUM}
         yield DeviceChange(Act.UPDATE, kind.tag, name, dataclasses.replace(live, backing_store=None, **medium))
+    elif isinstance(wanted, MemoryDevice) and fields == ["requested"]:
+        size = dataclasses.replace(live, requested=wanted.requested, current=None)
+        yield DeviceChange(Act.UPDATE, kind.tag, name, size)
     elif not isinstance(wanted, Controller):
         yield _unchangeable(kind, key, wanted, fields)
     elif _is_worth(wanted):

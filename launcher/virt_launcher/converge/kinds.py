@@ -76,11 +76,13 @@ INTERFACE = Kind(
     ours=_is_named,
     exact=frozenset({"link", "boot_order", "queues", "mtu", "acpi_index"}),
 )
+MEMORY = Kind("memory", "memories", "spec.domain.memory.guest", _only, ignored=frozenset({"current", "base"}))
 CONTROLLER = Kind("controller", "controllers", _DEVICES, _by("type", "index"), ours=lambda _device: False)
 
 #: In the order in which they are plugged in: a disk may need the controller.
-PLUGGABLE = (CONTROLLER, DISK, INTERFACE)
+PLUGGABLE = (CONTROLLER, DISK, INTERFACE, MEMORY)
 FIXED = (
+    Kind("filesystem", "filesystems", f"{_DEVICES}.filesystems", _by("target")),
     Kind("serial", "serials", f"{_DEVICES}.autoattachSerialConsole", _by("target_port")),
     Kind("channel", "channels", _DEVICES, _by("target_name"), ignored=frozenset({"target_state"})),
     Kind("tpm", "tpms", f"{_DEVICES}.tpm", _only),
@@ -88,8 +90,10 @@ FIXED = (
     Kind("graphics", "graphics", f"{_DEVICES}.autoattachGraphicsDevice", _by("type")),
     Kind("sound", "sounds", f"{_DEVICES}.sound", _only),
     Kind("video", "videos", f"{_DEVICES}.video", _only),
+    Kind("hostdev", "hostdevs", f"{_DEVICES}.hostDevices", _alias_or("type", "source")),
     Kind("redirdev", "redirdevs", f"{_DEVICES}.clientPassthrough", _by("source_path")),
-    Kind("watchdog", "watchdogs", f"{_DEVICES}.watchdog", _only),
+    # libvirt 9.1 and later also show the one in the chipset of every q35 machine.
+    Kind("watchdog", "watchdogs", f"{_DEVICES}.watchdog", _by("model"), ours=lambda dog: dog.model != "itco"),
     Kind("memballoon", "memballoon", f"{_DEVICES}.autoattachMemBalloon", _only, ignored=frozenset({"stats_period"})),
     Kind("rng", "rngs", f"{_DEVICES}.rng", _only),
     Kind("panic", "panics", f"{_DEVICES}.panicDevices", _by("model")),

@@ -1,4 +1,4 @@
-"""The parts of a machine that are no devices: none of them can be changed while it runs. Pure.
+"""The parts of a machine that are no devices: none but the number of processors can be changed while it runs. Pure.
 
 libvirt rewrites much of what we declare here (the processor's model becomes a list of features, q35 a version of it).
 So each row compares only what can be told from the running machine; all else of a VM's spec is compared by
@@ -28,8 +28,10 @@ def machine_differences(wanted: Domain, live: Domain) -> Iterator[NeedsRestart]:
 
 
 def _memory(wanted: Domain, live: Domain) -> bool:
-    """In MiB: QEMU rounds up to them."""
-    return wanted.memory is None or live.memory is None or _mib(wanted.memory) == _mib(live.memory)
+    """In MiB: QEMU rounds up to them. What came later is a device, and libvirt counts it all in."""
+    if wanted.memory is None or live.memory is None:
+        return True
+    return _mib(wanted.memory) == _mib(live.memory) - sum(_mib(m.size) for m in live.devices.memories if m.size)
 
 
 def _mib(amount: Amount) -> int:
@@ -42,14 +44,17 @@ def _page_size(wanted: Domain, live: Domain) -> bool:
 
 
 def _vcpus(wanted: Domain, live: Domain) -> bool:
-    return _count(wanted) == _count(live)
+    """More can come as long as there are sockets for them; none can go."""
+    (want, room), (have, same) = processors(wanted), processors(live)
+    return room == same and want >= have
 
 
-def _count(domain: Domain) -> tuple[int | None, int | None]:
+def processors(domain: Domain) -> tuple[int, int]:
     """Those that run, and those that there could be."""
     if domain.vcpu is None:
-        return None, None
-    return domain.vcpu.current or domain.vcpu.value, domain.vcpu.value
+        return 0, 0
+    room = domain.vcpu.value or 0
+    return domain.vcpu.current or room, room
 
 
 def _topology(wanted: Domain, live: Domain) -> bool:
@@ -63,7 +68,9 @@ def _machine_type(wanted: Domain, live: Domain) -> bool:
 
 
 def _boot(wanted: Domain, live: Domain) -> bool:
-    names = ("loader", "loader_secure", "nvram", "kernel", "initrd", "cmdline", "bootmenu", "bios_useserial")
+    """Which files of the firmware libvirt would choose now, nobody but libvirt can tell."""
+    firmware = () if wanted.os.firmware else ("loader", "loader_secure")
+    names = (*firmware, "nvram", "kernel", "initrd", "cmdline", "bootmenu", "bios_useserial")
     return all((getattr(wanted.os, name) or None) == (getattr(live.os, name) or None) for name in names)
 
 

@@ -16,7 +16,8 @@ from virt_launcher.domain.domain import Domain
 
 def has_ports(live: Domain) -> bool:
     """Whether its devices sit behind ports at all."""
-    return "q35" in (live.os.machine or "")
+    machine = live.os.machine or ""
+    return "q35" in machine or machine.startswith("virt")
 
 
 def free_ports(live: Domain) -> list[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -26,9 +27,7 @@ from virt_launcher.disks.sources import BlockSizes, DiskSource
 from virt_launcher.domain.devices import Address, Controller
 from virt_launcher.domain.disks import BackingStore, Disk, IOThreadRef
 from virt_launcher.domain.domain import Domain
-
-#: Phases of a hot-plugged volume in which its file or device is there.
-_THERE = frozenset({"MountedToPod", "Ready"})
+from virt_launcher.domain.machine import Amount
 
 
 def wanted_domain(context: Context, live: Domain) -> Domain:
@@ -39,30 +38,35 @@ def wanted_domain(context: Context, live: Domain) -> Domain:
     }
     volumes = {volume.name for volume in context.vmi.spec.volumes}
     held = {name: source for name, source in live_sources(live).items() if name in volumes}
+    attachments = {**context.attachments, **taps}
     context = replace(
         context,
+        vmi=_wired(context.vmi, attachments),
         kvm=live.type == "kvm",
         sources={**context.sources, **held},
-        attachments={**context.attachments, **taps},
+        attachments=attachments,
         vhost_vsock=context.vhost_vsock or live.devices.vsock is not None,
     )
     domain = convert(context)
+    _keep_memory(domain, live)
     keep_identities(domain, live, context.vmi.spec.domain.devices)
     return domain
 
 
-def without_what_is_on_its_way(vmi: VirtualMachineInstance, live: Domain) -> VirtualMachineInstance:
-    """Leaves out disks whose volumes are not in the Pod yet; the VMI's volume status says how far they are."""
-    attached = live_sources(live)
-    coming = {
-        status.name
-        for status in vmi.status.volume_status
-        if status.hotplug_volume is not None and status.phase not in _THERE and status.name not in attached
-    }
-    if not coming:
-        return vmi
+def _keep_memory(domain: Domain, live: Domain) -> None:
+    """A guest that shall give back all that it got keeps the empty device: it may want some again."""
+    if not domain.devices.memories:
+        none = [replace(device, requested=Amount(unit="KiB", value=0)) for device in live.devices.memories]
+        domain.devices.memories += none
+
+
+def _wired(vmi: VirtualMachineInstance, attachments: Mapping[str, Attachment]) -> VirtualMachineInstance:
+    """Leaves out network cards for which nobody has made a TAP device yet; we are asked again when there is one."""
     devices = vmi.spec.domain.devices
-    devices = changed(devices, disks=[disk for disk in devices.disks if disk.name not in coming])
+    cards = [card for card in devices.interfaces if card.name in attachments]
+    if len(cards) == len(devices.interfaces):
+        return vmi
+    devices = changed(devices, interfaces=cards)
     return changed(vmi, spec=changed(vmi.spec, domain=changed(vmi.spec.domain, devices=devices)))
 
 
@@ -124,6 +128,8 @@ def _keep(device: Any, live: Any) -> None:
             setattr(device, name, getattr(live, name))
     if isinstance(device, Disk):
         device.iothread, device.iothreads = live.iothread, live.iothreads
+        # As many as there were processors at the start.
+        device.queues = device.queues and live.queues
     elif isinstance(device, Controller) and device.iothread and live.iothread:
         device.iothread, device.queues = live.iothread, live.queues
 

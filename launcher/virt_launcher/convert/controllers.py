@@ -10,9 +10,12 @@ from virt_launcher.domain.domain import Domain
 def configure_controllers(context: Context, domain: Domain) -> None:
     """After all devices."""
     controllers = domain.devices.controllers
-    controllers.append(Controller(type="usb", index=0, model="qemu-xhci" if _needs_usb(domain) else "none"))
+    usb = context.architecture.usb or _needs_usb(domain)
+    controllers.append(Controller(type="usb", index=0, model="qemu-xhci" if usb else "none"))
     if any(disk.bus == "scsi" for disk in domain.devices.disks):
-        controllers.append(Controller(type="scsi", index=0, model=context.virtio_model))
+        # Where there is but one kind of virtio, its SCSI controller has a name of its own.
+        model = "virtio-scsi" if context.architecture.virtio else context.virtio_model
+        controllers.append(Controller(type="scsi", index=0, model=model))
     if domain.devices.channels:
         controllers.append(Controller(type="virtio-serial", index=0, model=context.virtio_model))
     sata = {disk.address.controller or 0 for disk in domain.devices.disks if disk.bus == "sata" and disk.address}
@@ -21,5 +24,5 @@ def configure_controllers(context: Context, domain: Domain) -> None:
 
 def _needs_usb(domain: Domain) -> bool:
     devices = domain.devices
-    by_usb = [d.bus for d in devices.disks] + [i.bus for i in devices.inputs]
+    by_usb = [d.bus for d in devices.disks] + [i.bus for i in devices.inputs] + [h.type for h in devices.hostdevs]
     return "usb" in by_usb or bool(devices.redirdevs)

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from virt_launcher.convert import consoles, cpu, devices, disks, features, firmware, identity, interfaces, memory
 from virt_launcher.convert.context import Context
 from virt_launcher.convert.controllers import configure_controllers
+from virt_launcher.convert.filesystems import configure_filesystems
 from virt_launcher.convert.iothreads import configure_iothreads, configure_scsi_thread
+from virt_launcher.convert.launch_security import configure_launch_security
 from virt_launcher.convert.pci import configure_pci
-from virt_launcher.convert.pinning import configure_pinning
+from virt_launcher.convert.pinning import configure_cells, configure_pinning
 from virt_launcher.convert.quick_start import configure_quick_start
 from virt_launcher.convert.unsupported import refuse_unsupported
 from virt_launcher.domain.domain import Domain
@@ -27,6 +29,7 @@ CONFIGURATORS: tuple[Configurator, ...] = (
     memory.configure_memory_backing,
     cpu.configure_cpu,
     cpu.configure_vcpus,
+    memory.configure_growth,
     firmware.configure_os,
     firmware.configure_bootloader,
     firmware.configure_kernel,
@@ -39,6 +42,8 @@ CONFIGURATORS: tuple[Configurator, ...] = (
     disks.configure_disks,
     configure_iothreads,
     configure_pinning,
+    configure_cells,
+    configure_filesystems,
     interfaces.configure_interfaces,
     consoles.configure_serial,
     consoles.configure_graphics,
@@ -52,8 +57,10 @@ CONFIGURATORS: tuple[Configurator, ...] = (
     devices.configure_tpm,
     devices.configure_panic,
     devices.configure_vsock,
+    devices.configure_host_devices,
     configure_controllers,
     configure_scsi_thread,
+    configure_launch_security,
     configure_pci,
 )
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from virt_core.apis.quantity import QuantityError, parse_quantity
+from virt_core.runtime.record import record
 from virt_launcher.convert.context import Context
 from virt_launcher.domain.domain import Domain
 from virt_launcher.domain.machine import Cpu, CpuFeature, VCpu, VCpuCount
@@ -14,7 +14,7 @@ from virt_launcher.errors import InvalidVMIError
 _HOST_MODES = ("host-model", "host-passthrough")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Topology:
     sockets: int
     cores: int
@@ -78,7 +78,7 @@ def _from_resources(context: Context) -> int:
 
 
 def _model(context: Context) -> Cpu:
-    model = context.cpu.model or "host-model"
+    model = context.cpu.model or context.architecture.cpu_model
     if model not in _HOST_MODES:
         # Software emulation lacks some features of any named model; the guest then sees what is there.
         check = None if context.kvm else "none"
@@ -89,7 +89,7 @@ def _model(context: Context) -> Cpu:
 
 def _features(context: Context, named_model: bool) -> list[CpuFeature]:
     features = [CpuFeature(policy=f.policy or "require", name=f.name) for f in context.cpu.features]
-    if named_model and context.kvm and all(f.name != "mpx" for f in features):
+    if named_model and context.kvm and context.architecture.pc and all(f.name != "mpx" for f in features):
         # Old models carry mpx, which new processors have lost.
         features.append(CpuFeature(policy="disable", name="mpx"))
     return features

@@ -1,7 +1,8 @@
 """Which CPU of the Pod is whose, when the machine has them to itself. Pure.
 
 A core of the guest gets the threads of one core of the node as long as there are whole ones, then CPUs of one memory
-cell, then any. After the vCPUs come the threads of the IO pool, then the emulator.
+cell, then any; but a guest that sees the cells has no core in two of them. After the vCPUs come the threads of the IO
+pool, then the emulator.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Wish:
     threads: int
     io_pool: int = 0
     emulator: int = 0
+    #: No core of the guest may lie in two memory cells.
+    whole_cells: bool = False
 
     @property
     def vcpus(self) -> int:
@@ -55,10 +58,10 @@ _CLOSENESS: tuple[Callable[[HostCpu], tuple[int, ...]], ...] = (
 
 
 def hand_out(cpus: Iterable[HostCpu], wish: Wish) -> Plan:
-    """There must be as many CPUs as the wish counts."""
+    """There must be as many CPUs as the wish counts. Only with whole cells there may be fewer vCPUs than wished for."""
     free = sorted(cpus)
     vcpus: list[HostCpu] = []
-    for close in _CLOSENESS:
+    for close in _CLOSENESS[:2] if wish.whole_cells else _CLOSENESS:
         for _, group in groupby(list(free), close):
             together = list(group)
             wanted = min(len(together), wish.vcpus - len(vcpus)) // wish.threads * wish.threads

@@ -1,10 +1,12 @@
-"""The small devices: randomness, memory balloon, pointer, watchdog, sound, TPM, panic, vsock."""
+"""The small devices: randomness, memory balloon, pointer, watchdog, sound, TPM, panic, vsock, and those of the node."""
 
 from __future__ import annotations
 
 import shutil
 
 from virt_core.apis import names
+from virt_core.apis.keptstate import keeps_tpm
+from virt_launcher.convert.consoles import has_screen
 from virt_launcher.convert.context import Context
 from virt_launcher.domain.devices import Input, MemBalloon, Panic, Rng, Sound, Tpm, Vsock, Watchdog
 from virt_launcher.domain.domain import Domain
@@ -25,12 +27,20 @@ def configure_memballoon(context: Context, domain: Domain) -> None:
     if context.vmi.spec.domain.devices.autoattach_mem_balloon is False:
         domain.devices.memballoon = MemBalloon(model="none")
         return
-    reporting = context.vmi.metadata.annotations.get(_FREE_PAGE_REPORTING_OFF) != "true"
+    reporting = context.free_page_reporting and not _is_high_performance(context)
+    reporting = reporting and context.vmi.metadata.annotations.get(_FREE_PAGE_REPORTING_OFF) != "true"
     domain.devices.memballoon = MemBalloon(
         model=context.virtio_model,
         free_page_reporting=reporting,
         stats_period=context.memballoon_stats_period_s or None,
     )
+
+
+def _is_high_performance(context: Context) -> bool:
+    """A guest whose CPUs or memory are set apart for it is not slowed down so that the node gets pages back."""
+    cpu, memory = context.cpu, context.vmi.spec.domain.memory
+    own_cpus = cpu.dedicated_cpu_placement or cpu.isolate_emulator_thread or cpu.numa is not None
+    return own_cpus or (memory is not None and memory.hugepages is not None)
 
 
 def configure_inputs(context: Context, domain: Domain) -> None:
@@ -43,16 +53,24 @@ def configure_inputs(context: Context, domain: Domain) -> None:
         model = "virtio" if spec.bus == "virtio" else None
         alias = f"ua-{spec.name}" if spec.name else None
         domain.devices.inputs.append(Input(type="tablet", bus=spec.bus or "usb", model=model, alias=alias))
+    if not has_screen(context):
+        return
+    for kind, bus in context.architecture.inputs:
+        if all(device.type != kind for device in domain.devices.inputs):
+            domain.devices.inputs.append(Input(type=kind, bus=bus))
 
 
 def configure_watchdog(context: Context, domain: Domain) -> None:
     spec = context.vmi.spec.domain.devices.watchdog
     if spec is None:
         return
-    if spec.i6300esb is None:
-        raise InvalidVMIError("spec.domain.devices.watchdog", "must be i6300esb on amd64")
+    model = context.architecture.watchdog
+    chosen = {"i6300esb": spec.i6300esb, "diag288": spec.diag288}.get(model)
+    if chosen is None:
+        why = f"must be {model} on this architecture" if model else "this architecture has none"
+        raise InvalidVMIError("spec.domain.devices.watchdog", why)
     alias = f"ua-{spec.name}" if spec.name else None
-    domain.devices.watchdogs.append(Watchdog(model="i6300esb", action=spec.i6300esb.action or "reset", alias=alias))
+    domain.devices.watchdogs.append(Watchdog(model=model, action=chosen.action or "reset", alias=alias))
 
 
 def configure_sound(context: Context, domain: Domain) -> None:
@@ -73,12 +91,20 @@ def configure_tpm(context: Context, domain: Domain) -> None:
         if shutil.which(program, path="/usr/bin:/bin:/usr/local/bin") is None:
             why = f"there is no {program} where the launcher runs; Debian's package is {package}"
             raise InvalidVMIError("spec.domain.devices.tpm", why)
-    domain.devices.tpms.append(Tpm(model="tpm-tis", backend_type="emulator", backend_version="2.0"))
+    tpm = Tpm(model="tpm-tis", backend_type="emulator", backend_version="2.0")
+    if keeps_tpm(context.vmi.spec):
+        tpm.model, tpm.persistent_state = "tpm-crb", True
+    domain.devices.tpms.append(tpm)
 
 
 def configure_panic(context: Context, domain: Domain) -> None:
-    for spec in context.vmi.spec.domain.devices.panic_devices:
-        domain.devices.panics.append(Panic(model=spec.model or "isa"))
+    models = context.architecture.panics
+    for index, spec in enumerate(context.vmi.spec.domain.devices.panic_devices):
+        model = spec.model or next(iter(models), "")
+        if model not in models:
+            path = f"spec.domain.devices.panicDevices[{index}].model"
+            raise InvalidVMIError(path, f"{model!r} is not one that this architecture has ({', '.join(models)})")
+        domain.devices.panics.append(Panic(model=model))
 
 
 def configure_vsock(context: Context, domain: Domain) -> None:
@@ -92,4 +118,14 @@ def configure_vsock(context: Context, domain: Domain) -> None:
         path = "spec.domain.devices.autoattachVSOCK"
         raise InvalidVMIError(path, "the Pod has no /dev/vhost-vsock: the node's kernel lacks the module vhost_vsock")
     # Never the older kind: vsock came after it.
-    domain.devices.vsock = Vsock(model="virtio-non-transitional", cid_auto=False, cid=cid)
+    model = context.architecture.virtio or "virtio-non-transitional"
+    domain.devices.vsock = Vsock(model=model, cid_auto=False, cid=cid)
+
+
+def configure_host_devices(context: Context, domain: Domain) -> None:
+    """Imported only here: most machines have none."""
+    spec = context.vmi.spec.domain.devices
+    if spec.gpus or spec.host_devices:
+        from virt_launcher.convert.hostdevs import host_devices
+
+        domain.devices.hostdevs = host_devices(context)

@@ -15,7 +15,6 @@ from virt_launcher.errors import InvalidVMIError
 
 #: Prefix of the device name that the guest would choose, by bus.
 _PREFIXES = {"virtio": "vd", "sata": "sd", "scsi": "sd", "usb": "sd"}
-_DEFAULT_BUS = "sata"
 _SATA_PORTS = 6
 #: QEMU has no other there.
 _SATA_SECTOR = 512
@@ -44,7 +43,8 @@ def _disk(context: Context, spec: DiskSpec, path: str) -> Disk:
     _set_kind(context, disk, spec, path)
     _set_source(disk, context.sources.get(spec.name), spec, path)
     disk.error_policy = spec.error_policy or "stop"
-    disk.serial = spec.serial or None
+    # Behind a lun the guest meets the device itself, with its own.
+    disk.serial = spec.serial or None if disk.device != "lun" else None
     disk.boot_order = spec.boot_order
     disk.shareable = bool(spec.shareable)
     _set_block_sizes(context, disk, spec)
@@ -56,7 +56,7 @@ def _disk(context: Context, spec: DiskSpec, path: str) -> Disk:
 def _set_kind(context: Context, disk: Disk, spec: DiskSpec, path: str) -> None:
     target = spec.cdrom or spec.lun or spec.disk or DiskTarget()
     disk.device = "cdrom" if spec.cdrom is not None else "lun" if spec.lun is not None else "disk"
-    disk.bus = target.bus or _DEFAULT_BUS
+    disk.bus = target.bus or context.architecture.disk_bus
     if disk.bus not in _PREFIXES:
         raise InvalidVMIError(f"{path}.{disk.device}.bus", f"{disk.bus!r} is not one of {', '.join(_PREFIXES)}")
     if disk.bus == "virtio":
@@ -128,7 +128,7 @@ def _point(disk: Disk, source: DiskSource) -> None:
 
 def prefix_of(disk: Disk) -> str:
     """How the names of such disks begin: vd or sd."""
-    return _PREFIXES[disk.bus or _DEFAULT_BUS]
+    return _PREFIXES[disk.bus or "sata"]
 
 
 def letters(number: int) -> str:

@@ -29,11 +29,12 @@ _SPINLOCK_RETRIES = 4096
 
 def configure_features(context: Context, domain: Domain) -> None:
     spec = context.vmi.spec.domain.features
-    features = Features(acpi=True, vmport=False)
+    architecture = context.architecture
+    features = Features(acpi=architecture.acpi, vmport=False if architecture.pc else None)
     domain.features = features
     if spec is None:
         return
-    features.acpi = spec.acpi is None or enabled(spec.acpi)
+    features.acpi = architecture.acpi and (spec.acpi is None or enabled(spec.acpi))
     if enabled(spec.apic) and spec.apic is not None:
         features.apic = True
         features.apic_eoi = True if spec.apic.end_of_interrupt else None
@@ -72,10 +73,12 @@ def _switch(state: Any) -> bool | None:
 
 
 def configure_clock(context: Context, domain: Domain) -> None:
-    spec = context.vmi.spec.domain.clock
+    spec, counter = context.vmi.spec.domain.clock, _counter(context)
+    if spec is None and not counter:
+        return
+    clock = domain.clock = Clock(offset="utc", timers=[*(_timers(spec) if spec is not None else ()), *counter])
     if spec is None:
         return
-    clock = Clock(offset="utc")
     if spec.utc is not None and spec.utc.offset_seconds is not None:
         # As libvirt reads `utc` with a number: the guest may move its clock on from there.
         clock.offset, clock.adjustment, clock.basis = "variable", str(spec.utc.offset_seconds), "utc"
@@ -83,8 +86,13 @@ def configure_clock(context: Context, domain: Domain) -> None:
         clock.adjustment = "reset"
     elif spec.timezone:
         clock.offset, clock.timezone = "timezone", spec.timezone
-    clock.timers = _timers(spec)
-    domain.clock = clock
+
+
+def _counter(context: Context) -> list[Timer]:
+    """What virt-controller found that all nodes can give a guest that relies on it."""
+    hints = context.vmi.status.topology_hints
+    hz = hints.tsc_frequency if hints is not None else None
+    return [Timer(name="tsc", frequency=hz)] if hz and context.architecture.pc else []
 
 
 def _timers(spec: ClockSpec) -> list[Timer]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
-from virt_launcher.convert.context import ARCHITECTURES, Context
+from virt_core.apis import launchsecurity, names
+from virt_core.apis.keptstate import keeps_variables
+from virt_core.runtime.record import record
+from virt_launcher.convert.context import Context
 from virt_launcher.domain.domain import Domain
-from virt_launcher.domain.machine import AcpiTable, QemuArgument
+from virt_launcher.domain.machine import AcpiTable, FirmwareFeature, QemuArgument
 from virt_launcher.errors import InvalidVMIError
 
 _BOOT_MENU_MS = 10_000
@@ -17,7 +19,11 @@ _MSDM_SINCE = 11_002_000
 _IGNITION = "opt/com.coreos/config"
 
 
-@dataclass(frozen=True, slots=True)
+def is_there(path: str) -> bool:
+    return os.path.exists(path)
+
+
+@record(frozen=True, slots=True)
 class Ovmf:
     """A pair of UEFI files as one distribution ships it."""
 
@@ -26,9 +32,11 @@ class Ovmf:
 
     @property
     def present(self) -> bool:
-        return os.path.exists(self.code) and os.path.exists(self.variables)
+        return is_there(self.code) and is_there(self.variables)
 
 
+_DEBIAN_ARM = "/usr/share/AAVMF/AAVMF_{}.fd"
+_EDK_ARM = "/usr/share/edk2/aarch64/{}-pflash.raw"
 _SECURE = (
     Ovmf("/usr/share/OVMF/OVMF_CODE_4M.ms.fd", "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"),
     Ovmf("/usr/share/OVMF/OVMF_CODE.secboot.fd", "/usr/share/OVMF/OVMF_VARS.secboot.fd"),
@@ -39,13 +47,34 @@ _PLAIN = (
     Ovmf("/usr/share/OVMF/OVMF_CODE.fd", "/usr/share/OVMF/OVMF_VARS.fd"),
     Ovmf("/usr/share/edk2/ovmf/OVMF_CODE.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"),
 )
+#: Debian's package, files with secure boot, files without.
+_FIRMWARE = {
+    "x86_64": ("ovmf", _SECURE, _PLAIN),
+    "aarch64": (
+        "qemu-efi-aarch64",
+        (Ovmf(_DEBIAN_ARM.format("CODE.ms"), _DEBIAN_ARM.format("VARS.ms")),),
+        (
+            Ovmf(_DEBIAN_ARM.format("CODE"), _DEBIAN_ARM.format("VARS")),
+            Ovmf(_EDK_ARM.format("QEMU_EFI"), _EDK_ARM.format("vars-template")),
+        ),
+    ),
+}
+
+
+#: For memory that the node cannot read. Without variables where the firmware is one file that is measured as a whole.
+_PROTECTED = {
+    launchsecurity.SNP: ("/usr/share/edk2/ovmf/OVMF.amdsev.fd", "/usr/share/ovmf/OVMF.amdsev.fd"),
+    launchsecurity.TDX: ("/usr/share/edk2/ovmf/OVMF.inteltdx.fd", "/usr/share/ovmf/OVMF.inteltdx.fd"),
+}
+_TDX_SECURE = ("/usr/share/edk2/ovmf/OVMF.inteltdx.secboot.fd", "/usr/share/ovmf/OVMF.inteltdx.ms.fd")
+_SEV = (Ovmf("/usr/share/edk2/ovmf/OVMF_CODE.cc.fd", "/usr/share/edk2/ovmf/OVMF_VARS.fd"), *_PLAIN)
 
 
 def configure_os(context: Context, domain: Domain) -> None:
     machine = context.vmi.spec.domain.machine
     domain.os.type = "hvm"
-    domain.os.arch = ARCHITECTURES[context.vmi.spec.architecture]
-    domain.os.machine = machine.type if machine is not None and machine.type else "q35"
+    domain.os.arch = context.architecture.name
+    domain.os.machine = machine.type if machine is not None and machine.type else context.architecture.machine
     if context.vmi.spec.start_strategy == "Paused":
         domain.os.bootmenu, domain.os.bootmenu_timeout = True, _BOOT_MENU_MS
 
@@ -60,18 +89,49 @@ def configure_bootloader(context: Context, domain: Domain) -> None:
 
 
 def _configure_efi(context: Context, domain: Domain, secure: bool) -> None:
-    candidates = _SECURE if secure else _PLAIN
+    path, protection = "spec.domain.firmware.bootloader.efi", launchsecurity.protection(context.vmi.spec)
+    if protection in _PROTECTED:
+        _configure_rom(domain, protection, secure)
+        return
+    domain.os.nvram = _variables(context)
+    if context.libvirt_chooses_firmware:
+        domain.os.firmware = "efi"
+        features = ("secure-boot", "enrolled-keys")
+        domain.os.firmware_features = [FirmwareFeature(enabled=secure, name=name) for name in features]
+        return
+    if context.architecture.name not in _FIRMWARE:
+        raise InvalidVMIError(path, f"there is no UEFI for {context.vmi.spec.architecture}")
+    package, with_keys, plain = _FIRMWARE[context.architecture.name]
+    candidates = _SEV if protection else with_keys if secure else plain
     found = next((pair for pair in candidates if pair.present), None)
     if found is None:
-        path = "spec.domain.firmware.bootloader.efi"
         kind = "UEFI with secure boot" if secure else "UEFI"
         looked = ", ".join(pair.code for pair in candidates)
-        why = f"there is no {kind} firmware where the launcher runs (looked for {looked}); Debian's package is ovmf"
+        why = (
+            f"there is no {kind} firmware where the launcher runs (looked for {looked}); Debian's package is {package}"
+        )
         raise InvalidVMIError(path, why)
     domain.os.loader, domain.os.loader_type = found.code, "pflash"
-    domain.os.loader_readonly, domain.os.loader_secure = True, secure
-    domain.os.nvram = f"{context.machine_dir}/efi-variables.fd"
+    # libvirt's word for variables that only SMM writes, which is a PC's.
+    domain.os.loader_readonly, domain.os.loader_secure = True, secure and context.architecture.pc
     domain.os.nvram_template = found.variables
+
+
+def _configure_rom(domain: Domain, kind: str, secure: bool) -> None:
+    candidates = _TDX_SECURE if secure and kind == launchsecurity.TDX else _PROTECTED[kind]
+    found = next((path for path in candidates if is_there(path)), None)
+    if found is None:
+        looked = ", ".join(candidates)
+        why = f"there is no UEFI firmware for {kind} where the launcher runs (looked for {looked})"
+        raise InvalidVMIError("spec.domain.launchSecurity", why)
+    domain.os.loader, domain.os.loader_type, domain.os.loader_readonly = found, "rom", True
+
+
+def _variables(context: Context) -> str:
+    """Where the firmware's variables are: they end with the Pod, or are kept in the machine's claim."""
+    if not keeps_variables(context.vmi.spec):
+        return f"{context.machine_dir}/efi-variables.fd"
+    return f"{context.kept_state}/{names.KEPT_NVRAM}/{context.vmi.metadata.name}_VARS.fd"
 
 
 def configure_kernel(context: Context, domain: Domain) -> None:

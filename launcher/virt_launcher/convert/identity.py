@@ -16,9 +16,13 @@ def configure_identity(context: Context, domain: Domain) -> None:
     domain.vmi_uid = meta.uid
     domain.uuid = machine_uuid(context)
     domain.type = "kvm" if context.kvm else "qemu"
+    if context.foreign:
+        domain.devices.emulator = f"/usr/bin/qemu-system-{context.architecture.name}"
 
 
 def configure_sysinfo(context: Context, domain: Domain) -> None:
+    if not context.architecture.smbios:
+        return
     smbios, firmware, chassis = context.smbios, context.vmi.spec.domain.firmware, context.vmi.spec.domain.chassis
     system = {
         "manufacturer": smbios.manufacturer,

@@ -36,8 +36,8 @@ def _interface(context: Context, spec: InterfaceSpec, attachment: Attachment, pa
         interface.queues = attachment.queues
     interface.link = "down" if spec.state == "down" else None
     interface.boot_order = spec.boot_order
-    # The boot ROM is megabytes that only a network boot needs.
-    interface.rom_enabled = None if spec.boot_order else False
+    # The boot ROM is megabytes that only a network boot needs. Without PCI there is none.
+    interface.rom_enabled = None if spec.boot_order or not context.architecture.with_ports else False
     if not 0 <= spec.acpi_index <= MOST_ACPI_INDEX:
         raise InvalidVMIError(f"{path}.acpiIndex", f"{spec.acpi_index} is not between 1 and {MOST_ACPI_INDEX}")
     interface.acpi_index = spec.acpi_index or None

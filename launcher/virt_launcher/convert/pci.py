@@ -37,16 +37,17 @@ def parse_address(text: str, path: str) -> Address:
 
 def configure_pci(context: Context, domain: Domain) -> None:
     """Last of all. Devices beyond the free slots are left to libvirt."""
-    if not (domain.os.machine or "").startswith(("q35", "pc-q35")):
+    ports = context.architecture.with_ports
+    if not ports or not (domain.os.machine or "").startswith(ports):
         return
     annotations = context.vmi.metadata.annotations
-    if annotations.get(names.ANNOTATION_NO_PCI_HOLE64, "").lower() == "true":
+    if context.architecture.pc and annotations.get(names.ANNOTATION_NO_PCI_HOLE64, "").lower() == "true":
         hole = Amount(unit="KiB", value=0)
         domain.devices.controllers.append(Controller(type="pci", index=0, model="pcie-root", hole64=hole))
     if annotations.get(names.ANNOTATION_PCI_ON_ROOT_COMPLEX) == "true":
         _put_on_root(domain, [*pci_express(domain), *_conventional(domain)], first=0)
         return
-    transitional = [device for device in pci_express(domain) if device.model == _TRANSITIONAL]
+    transitional = [device for device in pci_express(domain) if getattr(device, "model", None) == _TRANSITIONAL]
     _put_on_root(domain, [*transitional, *_conventional(domain)], first=_BESIDE_PORTS)
     configure_ports(context, domain)
 

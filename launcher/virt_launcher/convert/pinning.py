@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from virt_core.apis.owncpus import emulator_cpus, io_cpus, is_dedicated
+from virt_core.apis.owncpus import emulator_cpus, io_cpus, is_dedicated, is_realtime, sees_cells
 from virt_launcher.convert.context import Context
 from virt_launcher.convert.cpu import topology_of
 from virt_launcher.domain.domain import Domain
@@ -34,6 +34,16 @@ def configure_pinning(context: Context, domain: Domain) -> None:
     domain.cpu_tune = tune if tune != CpuTune() else None
 
 
+def configure_cells(context: Context, domain: Domain) -> None:
+    """After the pins."""
+    if sees_cells(context.vmi):
+        from virt_launcher.convert.numa import show_cells
+
+        show_cells(context, domain)
+    elif is_realtime(context.vmi):
+        raise InvalidVMIError("spec.domain.cpu.realtime", "needs numa.guestMappingPassthrough")
+
+
 def plan_of(context: Context) -> Plan:
     """Raises InvalidVMIError where the Pod has not the very number of CPUs that it asked for: then they are shared."""
     from virt_launcher.convert.cpuplan import Wish, cpuset, hand_out
@@ -41,7 +51,7 @@ def plan_of(context: Context) -> Plan:
     topology, vmi = topology_of(context), context.vmi
     io_pool = io_cpus(vmi)
     emulator = emulator_cpus(vmi, topology.vcpus + io_pool)
-    wish = Wish(topology.sockets * topology.cores, topology.threads, io_pool, emulator)
+    wish = Wish(topology.sockets * topology.cores, topology.threads, io_pool, emulator, sees_cells(vmi))
     if len(context.host_cpus) != wish.total:
         have = cpuset([cpu.number for cpu in context.host_cpus]) or "none"
         raise InvalidVMIError(
@@ -49,7 +59,11 @@ def plan_of(context: Context) -> Plan:
             f"the machine needs {wish.total} CPUs to itself, but its Pod runs on {len(context.host_cpus)} ({have});"
             " the node's kubelet must have the static CPU manager policy",
         )
-    return hand_out(context.host_cpus, wish)
+    plan = hand_out(context.host_cpus, wish)
+    if len(plan.vcpus) < wish.vcpus:
+        why = f"the Pod's CPUs lie so that {wish.threads} threads of a core would be in two memory cells of the node"
+        raise InvalidVMIError("spec.domain.cpu.numa.guestMappingPassthrough", why)
+    return plan
 
 
 def _io_threads(plan: Plan, count: int) -> list[tuple[int, ...]]:

@@ -13,7 +13,7 @@ from typing import Any
 from virt_core.apis import names
 from virt_core.apis.interfaces import MOST_PCI_PORTS, interface_slots
 from virt_launcher.convert.context import Context
-from virt_launcher.convert.memory import guest_memory
+from virt_launcher.convert.memory import boot_memory
 from virt_launcher.domain.devices import Address, Controller
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
@@ -35,7 +35,7 @@ def configure_ports(context: Context, domain: Domain) -> None:
         if device is not None:
             device.address = Address(type="pci", domain="0x0000", bus=f"0x{bus:02x}", slot="0x00", function="0x0")
     last = max([0, *free[: len(seats)], *(bus for bus in placed if bus <= MOST_PCI_PORTS)])
-    count = _count(guest_memory(context), len(seats) - kept + len(placed - {0}), last) if hotplug else last
+    count = _count(boot_memory(context), len(seats) - kept + len(placed - {0}), last) if hotplug else last
     ports = (Controller(type="pci", index=index, model="pcie-root-port") for index in range(1, count + 1))
     domain.devices.controllers.extend(ports)
 
@@ -46,11 +46,13 @@ def bus_of(address: Address) -> int:
 
 def pci_express(domain: Domain) -> list[Any]:
     """Everything that can sit behind a port, in the order of the seats."""
-    return [*domain.devices.interfaces, *_controllers(domain, "usb"), *_controllers(domain, "scsi"), *_others(domain)]
+    cards = [*domain.devices.filesystems, *domain.devices.interfaces]
+    return [*cards, *_controllers(domain, "usb"), *_controllers(domain, "scsi"), *_others(domain)]
 
 
 def _seats(domain: Domain, kept_for_cards: int, hotplug: bool) -> Iterator[Any]:
     """The devices that need a port; None for a port that is kept."""
+    yield from _homeless(domain.devices.filesystems)
     yield from _homeless(domain.devices.interfaces)
     yield from [None] * kept_for_cards
     yield from _homeless(_controllers(domain, "usb"))
@@ -71,10 +73,17 @@ def _others(domain: Domain) -> list[Any]:
     devices = domain.devices
     found = _controllers(domain, "virtio-serial")
     found += [disk for disk in devices.disks if disk.bus == "virtio"]
+    found += [device for device in devices.hostdevs if device.type != "usb"]
     if devices.memballoon is not None and devices.memballoon.model != "none":
         found.append(devices.memballoon)
-    found += [*devices.rngs, *(i for i in devices.inputs if i.bus == "virtio")]
-    return found if devices.vsock is None else [*found, devices.vsock]
+    found += [*devices.rngs, *(i for i in devices.inputs if i.bus == "virtio"), *_screens(domain)]
+    found += [] if devices.vsock is None else [devices.vsock]
+    return [*found, *devices.memories]
+
+
+def _screens(domain: Domain) -> list[Any]:
+    """A PC's has a slot of its own on the root complex, and one that is only a frame buffer needs none."""
+    return [] if domain.os.arch == "x86_64" else [video for video in domain.devices.videos if video.type != "ramfb"]
 
 
 def _kept_for_cards(context: Context, domain: Domain) -> int:

@@ -25,6 +25,6 @@ def configure_quick_start(context: Context, domain: Domain) -> None:
 def _is_never_compared(domain: Domain) -> bool:
     """Whether the processor is whatever there is, and nothing that somebody asks for has to be found in it."""
     cpu, features = domain.cpu, domain.features
-    if cpu is None or cpu.mode not in ("maximum", "host-passthrough") or cpu.features:
+    if domain.os.arch != "x86_64" or cpu is None or cpu.mode not in ("maximum", "host-passthrough") or cpu.features:
         return False
     return features is None or (features.hyperv is None and features.pvspinlock is None)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from virt_core.apis.base import to_plain
 from virt_core.apis.support.paths import Paths
-from virt_launcher.convert.context import ARCHITECTURES, Context
+from virt_launcher.convert.architecture import ARCHITECTURES
+from virt_launcher.convert.context import Context
 from virt_launcher.convert.disks import GRANULARITY_SINCE
 from virt_launcher.convert.not_built import NOT_BUILT
 from virt_launcher.domain.domain import Domain
@@ -27,12 +28,20 @@ _NOT_BUILT = Paths(NOT_BUILT)
 def refuse_unsupported(context: Context, domain: Domain) -> None:
     del domain
     vmi = context.vmi
-    if vmi.spec.architecture not in ARCHITECTURES:
-        raise InvalidVMIError("spec.architecture", f"{vmi.spec.architecture!r} cannot run on this node; use amd64")
+    _refuse_foreign(context)
     spec = to_plain(vmi.spec)
     for path, sentence in _NOT_BUILT.asked(spec, "spec"):
         raise InvalidVMIError(path, sentence)
     _refuse_what_is_newer(context.libvirt_version, spec)
+
+
+def _refuse_foreign(context: Context) -> None:
+    name = context.vmi.spec.architecture
+    if name not in ARCHITECTURES:
+        raise InvalidVMIError("spec.architecture", f"{name!r} is not one of {', '.join(filter(None, ARCHITECTURES))}")
+    if context.foreign and not context.any_architecture:
+        why = f"a machine of {name or 'amd64'} cannot run on this node of {context.node_architecture}"
+        raise InvalidVMIError("spec.architecture", f"{why} without the feature gate CrossArchitectureVirtualization")
 
 
 def _refuse_what_is_newer(libvirt_version: int, spec: object) -> None:

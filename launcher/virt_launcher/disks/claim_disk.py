@@ -11,11 +11,11 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from virt_core.runtime.files import open_beneath
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.record import record
 from virt_launcher.disks.held import Identity
 from virt_launcher.disks.sources import DiskSource
 from virt_launcher.errors import InvalidVMIError, LauncherError
@@ -29,7 +29,7 @@ RESERVE_BYTES = 131072
 TOLERANCE_PERCENT = 10
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DiskFile:
     """A disk in a directory, and the field of the VMI that asks for it."""
 
@@ -124,17 +124,31 @@ def _affordable(disk: DiskFile) -> int:
 
 def _grow(disk: DiskFile, fd: int) -> None:
     """To what the claim has now; never smaller. What the guest makes of the new space is its own affair."""
-    facts = os.fstat(fd)
-    # A sparse file does not have all of its size yet.
-    has, taken = facts.st_size, facts.st_blocks * 512
-    usable = taken + max(_free_bytes(disk) - RESERVE_BYTES, 0)
-    wanted = min(disk.size, usable) // _MIB * _MIB
+    has, wanted = os.fstat(fd).st_size, _room(disk, fd)
     if wanted > has:
         try:
             os.ftruncate(fd, wanted)
         except OSError as error:
             raise disk.refuse(f"{disk.name} could not be made larger: {error.strerror}") from error
         log.info("a disk has grown with its claim", path=str(disk.path), bytes_before=has, bytes=wanted)
+
+
+def _room(disk: DiskFile, fd: int) -> int:
+    """What the claim lets it have. A sparse file does not have all of its size yet."""
+    usable = os.fstat(fd).st_blocks * 512 + max(_free_bytes(disk) - RESERVE_BYTES, 0)
+    return min(disk.size, usable) // _MIB * _MIB
+
+
+def room_of_file(disk: DiskFile) -> int:
+    """How large the disk of a running machine may be by now. Raises InvalidVMIError."""
+    try:
+        fd = disk.open(os.O_RDONLY)
+    except OSError as error:
+        raise disk.why_not(error) from error
+    try:
+        return _room(disk, fd)
+    finally:
+        os.close(fd)
 
 
 def _free_bytes(disk: DiskFile) -> int:

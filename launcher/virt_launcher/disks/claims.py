@@ -11,7 +11,7 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import PersistentVolumeClaimInfo
 from virt_core.apis.volumes import HostDisk, Volume
 from virt_launcher.disks import qcow2
-from virt_launcher.disks.claim_disk import DiskFile, use_device, use_file
+from virt_launcher.disks.claim_disk import DiskFile, room_of_file, use_device, use_file
 from virt_launcher.disks.sources import DiskSource, supports_direct_io
 from virt_launcher.errors import InvalidVMIError
 from virt_launcher.settings import Paths
@@ -23,6 +23,7 @@ class ClaimDisks:
     def __init__(self, paths: Paths, vmi: VirtualMachineInstance) -> None:
         self._paths = paths
         self._info = {volume.name: volume.persistent_volume_claim_info for volume in vmi.status.volume_status}
+        self._plugged = {volume.name for volume in vmi.status.volume_status if volume.hotplug_volume is not None}
 
     def source(self, volume: Volume, where: str) -> DiskSource | None:
         """None: the volume is of another kind. Raises InvalidVMIError."""
@@ -37,25 +38,36 @@ class ClaimDisks:
             return self._host_disk(volume.name, volume.host_disk, f"{where}.hostDisk")
         return None
 
+    def room(self, volume: Volume, where: str) -> int:
+        """How large the disk of a running machine may be by now; 0 for what is no claim's. Raises InvalidVMIError."""
+        info = self._info.get(volume.name)
+        if info is None or (volume.persistent_volume_claim is None and volume.data_volume is None):
+            return 0
+        if self._is_block(volume.name, info):
+            return use_device(self._device(volume.name), where, read_only=True)[1]
+        return room_of_file(self._file(volume.name, where, info, read_only=True))
+
     def _claim(self, name: str, field: str, *, read_only: bool) -> DiskSource:
         info = self._info.get(name) or PersistentVolumeClaimInfo()
         if self._is_block(name, info):
-            return use_device(self._paths.devices / name, field, read_only=read_only)[0]
-        disk = DiskFile(
-            self._paths.disk_directory(name),
+            return use_device(self._device(name), field, read_only=read_only)[0]
+        return use_file(self._file(name, field, info, read_only=read_only), create=True)
+
+    def _file(self, name: str, field: str, info: PersistentVolumeClaimInfo, *, read_only: bool) -> DiskFile:
+        return DiskFile(
+            self._paths.hotplug(name) if name in self._plugged else self._paths.disk_directory(name),
             names.FILE_DISK,
             field,
             size=_size(info),
             read_only=read_only,
             preallocated=info.preallocated,
         )
-        return use_file(disk, create=True)
 
     def _layer(self, name: str, field: str) -> DiskSource:
         """What the guest writes goes into a file of ours; the claim is only read."""
         info = self._info.get(name) or PersistentVolumeClaimInfo()
         if self._is_block(name, info):
-            base, size = use_device(self._paths.devices / name, field, read_only=True)
+            base, size = use_device(self._device(name), field, read_only=True)
         else:
             disk = DiskFile(self._paths.disk_directory(name), names.FILE_DISK, field, read_only=True)
             base = use_file(disk, create=False)
@@ -75,10 +87,13 @@ class ClaimDisks:
         file = DiskFile(self._paths.disk_directory(name), os.path.basename(disk.path), field, size=size)
         return use_file(file, create=create)
 
+    def _device(self, name: str) -> Path:
+        return self._paths.hotplug(name) if name in self._plugged else self._paths.devices / name
+
     def _is_block(self, name: str, info: PersistentVolumeClaimInfo) -> bool:
         if info.volume_mode:
             return info.volume_mode == names.VOLUME_MODE_BLOCK
-        return Path(self._paths.devices / name).is_block_device()
+        return self._device(name).is_block_device()
 
 
 def _size(info: PersistentVolumeClaimInfo) -> int:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource
+from virt_core.runtime.record import record
 from virt_launcher.errors import InvalidVMIError
 
 Source = CloudInitNoCloudSource | CloudInitConfigDriveSource
 Meta = dict[str, str | dict[str, str]]
+#: A device of the machine, as the guest is told of it.
+Device = dict[str, str | int | list[int] | list[str]]
 #: Secrets are at most 1 MiB in Kubernetes.
 _SECRET_LIMIT = 1 << 20
+_CONFIG = "openstack/latest"
+_CONFIG_META = f"{_CONFIG}/meta_data.json"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class IsoPlan:
     """An image to build: its label, its files and, for people, the field that asked for it."""
 
@@ -51,11 +56,18 @@ def config_drive(
     }
     if keys:
         meta["public_keys"] = _numbered(keys)
-    prefix = "openstack/latest/"
-    files = {prefix + "meta_data.json": _json(meta), prefix + "user_data": _user_data(source, field, secrets)}
+    files = {_CONFIG_META: _json(meta), f"{_CONFIG}/user_data": _user_data(source, field, secrets)}
     if network := _network_data(source, field, secrets):
-        files[prefix + "network_data.json"] = network
+        files[f"{_CONFIG}/network_data.json"] = network
     return IsoPlan("config-2", files, field)
+
+
+def with_devices(plan: IsoPlan, devices: Sequence[Device]) -> IsoPlan:
+    """A config drive that tells of the devices, too."""
+    if not devices:
+        return plan
+    meta = json.loads(plan.files[_CONFIG_META]) | {"devices": [*devices]}
+    return replace(plan, files=plan.files | {_CONFIG_META: _json(meta)})
 
 
 def instance_id(vmi: VirtualMachineInstance) -> str:
@@ -68,7 +80,7 @@ def hostname(vmi: VirtualMachineInstance) -> str:
     return vmi.spec.hostname or vmi.metadata.name.split(".")[0]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SecretDirs:
     """Where the Pod mounts the Secrets of one cloud-init volume."""
 

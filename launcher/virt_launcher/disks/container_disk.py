@@ -9,10 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from virt_core.runtime.files import open_beneath
+from virt_core.runtime.record import record
 from virt_launcher.disks import qcow2
 from virt_launcher.disks.images import BadImageError, inspect
 from virt_launcher.disks.sources import DiskSource, supports_direct_io
@@ -22,7 +22,7 @@ _DISK_DIR = "disk"
 _SHOWN = 8
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ImageFile:
     """Where an image is mounted, which field of the VMI asks for a file of it, and the image's name for people."""
 

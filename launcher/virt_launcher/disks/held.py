@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from virt_core.runtime.record import record
 from virt_launcher.errors import InvalidVMIError, LauncherError
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Identity:
     """A file, by what cannot be exchanged: its file system and its number there; and the field that asks for it."""
 

@@ -9,12 +9,22 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+import sys
+from array import array
+
+from virt_core.runtime.record import record
 
 _QCOW2_MAGIC = b"QFI\xfb"
-#: magic, version, backing offset, backing size, cluster bits, size, crypt method
-_QCOW2_HEADER = struct.Struct(">4sIQIIQI")
+#: magic, version, backing offset, backing size, cluster bits, size, crypt method, then of the tables: entries of the
+#: first level, its offset, offset of the refcounts, their clusters, number of snapshots, their offset
+_QCOW2_HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
 _INCOMPATIBLE_AT = 72
+_HEADER_LENGTH_AT = 100
+#: What QEMU takes as well.
+_MAX_L1_BYTES, _MAX_REFCOUNT_BYTES, _MAX_SNAPSHOTS = 32 << 20, 8 << 20, 65536
+#: How much of the first level is looked at: enough for 64 TiB in the usual clusters.
+_LOOKED_AT_BYTES = 1 << 20
+_OFFSET_BITS = 0x00FF_FFFF_FFFF_FE00
 _CORRUPT, _EXTERNAL_DATA = 1 << 1, 1 << 2
 #: dirty, corrupt, external data, compression type, extended L2 entries
 _KNOWN_INCOMPATIBLE = 0b11111
@@ -26,7 +36,10 @@ MAX_VIRTUAL_SIZE = 64 << 40
 #: Where the signature of a format that we do not take stands in the file.
 _FOREIGN = (
     (0, b"KDMV", "VMDK"),
+    (0, b"COWD", "VMDK"),
     (0, b"# Disk DescriptorFile", "VMDK"),
+    (0, b"WithoutFreeSpace", "Parallels"),
+    (0, b"WithouFreSpacExt", "Parallels"),
     (0, b"vhdxfile", "VHDX"),
     (0, b"conectix", "VHD"),
     (0, b"QED\0", "QED"),
@@ -42,7 +55,7 @@ class BadImageError(ValueError):
     """The image cannot be used; the text says why, without naming it."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class ImageFacts:
     format: str
     virtual_size: int
@@ -52,7 +65,7 @@ def inspect(fd: int) -> ImageFacts:
     """Raw or a self-contained qcow2; raises BadImageError for everything else."""
     head = os.pread(fd, _HEAD_BYTES, 0)
     if head.startswith(_QCOW2_MAGIC):
-        return _inspect_qcow2(head)
+        return _inspect_qcow2(fd, head)
     for offset, magic, name in _FOREIGN:
         if head[offset : offset + len(magic)] == magic:
             raise BadImageError(f"it is a {name} file; use qcow2 or raw")
@@ -62,10 +75,10 @@ def inspect(fd: int) -> ImageFacts:
     return ImageFacts("raw", _checked_size(size))
 
 
-def _inspect_qcow2(head: bytes) -> ImageFacts:
+def _inspect_qcow2(fd: int, head: bytes) -> ImageFacts:
     if len(head) < _QCOW2_HEADER.size:
         raise BadImageError("its qcow2 header is cut off")
-    _, version, backing, _, cluster_bits, size, crypt = _QCOW2_HEADER.unpack_from(head)
+    _, version, backing, _, cluster_bits, size, crypt, *tables = _QCOW2_HEADER.unpack_from(head)
     if version not in (2, 3) or not 9 <= cluster_bits <= 21:
         raise BadImageError(f"its qcow2 header is not valid (version {version}, cluster bits {cluster_bits})")
     if backing:
@@ -74,9 +87,44 @@ def _inspect_qcow2(head: bytes) -> ImageFacts:
         raise BadImageError("it is encrypted")
     if version == 3:
         _check_incompatible(head)
+        _check_length(head, 1 << cluster_bits)
     if size == 0:
         raise BadImageError("its virtual size is zero")
-    return ImageFacts("qcow2", _checked_size(size))
+    facts = ImageFacts("qcow2", _checked_size(size))
+    _check_tables(fd, _Tables(*tables), size, 1 << cluster_bits)
+    return facts
+
+
+@record(frozen=True, slots=True)
+class _Tables:
+    l1_entries: int
+    l1_at: int
+    refcounts_at: int
+    refcount_clusters: int
+    snapshots: int
+    snapshots_at: int
+
+
+def _check_tables(fd: int, tables: _Tables, size: int, cluster: int) -> None:
+    """Small, as QEMU wants them, and in the file: QEMU reads zeros behind its end, and so would the guest."""
+    l1_bytes, refcount_bytes = tables.l1_entries * 8, tables.refcount_clusters * cluster
+    if l1_bytes > _MAX_L1_BYTES or refcount_bytes > _MAX_REFCOUNT_BYTES or tables.snapshots > _MAX_SNAPSHOTS:
+        raise BadImageError("the tables that its qcow2 header claims are too large")
+    if tables.l1_entries * (cluster // 8) * cluster < size // 2:  # Entries of extended tables have twice the length.
+        raise BadImageError("the tables that its qcow2 header claims are too small for its virtual size")
+    end = os.fstat(fd).st_size
+    if tables.l1_at + l1_bytes > end or tables.refcounts_at + refcount_bytes > end:
+        raise BadImageError("it is cut off: its tables lie behind its end")
+    entries = array("Q", os.pread(fd, min(l1_bytes, _LOOKED_AT_BYTES), tables.l1_at))
+    if sys.byteorder == "little":
+        entries.byteswap()
+    if any((entry & _OFFSET_BITS) + cluster > end for entry in entries if entry):
+        raise BadImageError("it is cut off: its tables lie behind its end")
+
+
+def _check_length(head: bytes, cluster: int) -> None:
+    if not _HEADER_LENGTH_AT + 4 <= int.from_bytes(head[_HEADER_LENGTH_AT : _HEADER_LENGTH_AT + 4], "big") <= cluster:
+        raise BadImageError("its qcow2 header is not valid (its length)")
 
 
 def _checked_size(size: int) -> int:
@@ -87,7 +135,7 @@ def _checked_size(size: int) -> int:
 
 
 def _check_incompatible(head: bytes) -> None:
-    if len(head) < _INCOMPATIBLE_AT + 8:
+    if len(head) < _HEADER_LENGTH_AT + 4:
         raise BadImageError("its qcow2 header is cut off")
     bits = int.from_bytes(head[_INCOMPATIBLE_AT : _INCOMPATIBLE_AT + 8], "big")
     if bits & _EXTERNAL_DATA:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
+from virt_core.runtime.record import record
 from virt_launcher.disks.cloud_init import IsoPlan
 from virt_launcher.errors import LauncherError
 from virt_launcher.process.children import Child, Children
@@ -18,7 +18,7 @@ from virt_launcher.process.children import Child, Children
 _DEADLINE_S = 10.0
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class IsoJob:
     """An image that is being built."""
 
@@ -40,8 +40,9 @@ class IsoJob:
             raise LauncherError(f"{self.plan.field}: the image could not be built: {cause}")
 
 
-def begin(plan: IsoPlan, target: Path, children: Children) -> IsoJob:
-    """Writes the files down and starts the child that packs them."""
+def begin(plan: IsoPlan, target: Path, children: Children, moment: int = 0) -> IsoJob:
+    """Writes the files down and starts the child that packs them. `moment` is the time that the image shows, in
+    seconds: the same files at the same moment are the same bytes, on whatever node."""
     staging = target.with_name(f".{target.name}.files")
     shutil.rmtree(staging, ignore_errors=True)
     for name, content in plan.files.items():
@@ -49,6 +50,7 @@ def begin(plan: IsoPlan, target: Path, children: Children) -> IsoJob:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.write_bytes(content)
     log = staging / "log"
-    argv = [sys.executable, "-I", "-m", "virt_launcher.disks.iso_child", plan.label, str(staging / "root"), str(target)]
-    env = {"PATH": os.environ.get("PATH", "/usr/bin"), "PYTHONDONTWRITEBYTECODE": "1"}
+    program = [sys.executable, "-I", "-m", "virt_launcher.disks.iso_child"]
+    argv = [*program, plan.label, str(staging / "root"), str(target), str(moment)]
+    env = {"PATH": os.environ.get("PATH", "/usr/bin"), "PYTHONDONTWRITEBYTECODE": "1", "TZ": "UTC"}
     return IsoJob(plan, children.spawn(argv, env=env, output=str(log)), staging, log)

@@ -1,9 +1,10 @@
-"""The child that packs a directory into an ISO image with Rock Ridge and Joliet names: `LABEL DIRECTORY TARGET`."""
+"""The child that packs files into an ISO image with Rock Ridge and Joliet names: `LABEL DIRECTORY TARGET MOMENT`."""
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 
 import pycdlib
@@ -39,4 +40,7 @@ def build(label: str, source: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
+    # pycdlib stamps everything with the time of its work, so that no two images were alike.
+    moment = float(sys.argv[4])
+    time.time = lambda: moment
     build(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass, field
+from collections.abc import Callable, Container, Sequence
+from dataclasses import field
+from datetime import datetime
 from pathlib import Path
 
 from virt_core.apis import names
 from virt_core.apis.credentials import Way, deliveries
 from virt_core.apis.devices import Disk
+from virt_core.apis.tags import tag_paths
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume
+from virt_core.runtime.record import record
 from virt_launcher.disks import cloud_init, file_volumes, iso
 from virt_launcher.disks.claims import ClaimDisks
 from virt_launcher.disks.container_disk import ImageFile, kernel_file, make_overlay
@@ -29,7 +32,7 @@ from virt_launcher.process.children import Children
 from virt_launcher.settings import Paths
 
 
-@dataclass(slots=True)
+@record(slots=True)
 class Prepared:
     """Sources by volume name, the kernel, what the firmware hands over, and the images that are still being built."""
 
@@ -37,12 +40,22 @@ class Prepared:
     kernel: KernelFiles = field(default_factory=KernelFiles)
     firmware: FirmwareFiles = field(default_factory=FirmwareFiles)
     jobs: list[iso.IsoJob] = field(default_factory=list)
+    #: Config drives that shall tell the guest of devices whose addresses only the defined machine has.
+    untold: list[Callable[[Sequence[cloud_init.Device]], iso.IsoJob]] = field(default_factory=list)
+    #: Files beside the disks that QEMU must turn out to hold.
+    files: list[Identity] = field(default_factory=list)
 
     def identities(self) -> list[Identity]:
         """The files that QEMU must turn out to hold."""
-        return [source.identity for source in self.sources.values() if source.identity is not None]
+        disks = [source.identity for source in self.sources.values() if source.identity is not None]
+        return disks + self.files
+
+    def tell(self, devices: Sequence[cloud_init.Device]) -> None:
+        self.jobs += [begin(devices) for begin in self.untold]
+        self.untold.clear()
 
     def finish(self) -> None:
+        self.tell(())
         for job in self.jobs:
             job.finish()
 
@@ -51,6 +64,10 @@ class DiskPreparer:
     def __init__(self, paths: Paths, children: Children) -> None:
         self._paths = paths
         self._children = children
+        #: What others make of a cloud-init image, by the name of its volume.
+        self.on_cloud_init: Callable[[cloud_init.IsoPlan, str, VirtualMachineInstance], cloud_init.IsoPlan] = (
+            lambda plan, _volume, _vmi: plan
+        )
 
     def prepare(self, vmi: VirtualMachineInstance, made: Container[str] = ()) -> Prepared:
         """`made` are volumes that a running machine has already; nothing of theirs is touched."""
@@ -62,6 +79,12 @@ class DiskPreparer:
         for index, disk in enumerate(vmi.spec.domain.devices.disks):
             self._match(index, disk, prepared)
         return prepared
+
+    def rooms(self, vmi: VirtualMachineInstance, there: Container[str]) -> dict[str, int]:
+        """How large the disks of claims may be by now, by volume; of those that are `there`."""
+        claims = ClaimDisks(self._paths, vmi)
+        listed = [(f"spec.volumes[{index}]", v) for index, v in enumerate(vmi.spec.volumes) if v.name in there]
+        return {volume.name: room for where, volume in listed if (room := claims.room(volume, where))}
 
     def _volume(self, vmi: VirtualMachineInstance, index: int, volume: Volume, prepared: Prepared) -> None:
         where = f"spec.volumes[{index}]"
@@ -75,10 +98,17 @@ class DiskPreparer:
             path = self._paths.disk_data / volume.name / "empty.qcow2"
             capacity = volume.empty_disk.capacity
             prepared.sources[volume.name] = make_empty_disk(path, capacity, f"{where}.emptyDisk.capacity")
+        elif volume.downward_metrics is not None:
+            from virt_launcher.hostmetrics.disk import make_disk  # Few machines need it.
+
+            prepared.sources[volume.name] = make_disk(self._paths.metrics_disk)
         elif (plan := self._cloud_init(vmi, volume, where)) is not None:
-            self._begin_iso(self._paths.cloud_init / f"{volume.name}.iso", volume.name, plan, prepared)
+            plan = self.on_cloud_init(plan, volume.name, vmi)
+            told = volume.cloud_init_config_drive is not None and any(tag_paths(vmi.spec))
+            target = self._paths.cloud_init / f"{volume.name}.iso"
+            self._begin_iso(target, volume.name, plan, prepared, created(vmi), told=told)
         elif (plan := file_volumes.plan(volume, where, self._paths)) is not None:
-            self._begin_iso(self._paths.file_disks / f"{volume.name}.iso", volume.name, plan, prepared)
+            self._begin_iso(self._paths.file_disks / f"{volume.name}.iso", volume.name, plan, prepared, created(vmi))
         elif (source := ClaimDisks(self._paths, vmi).source(volume, where)) is not None:
             prepared.sources[volume.name] = source
         else:
@@ -98,10 +128,19 @@ class DiskPreparer:
     def _keys(self, vmi: VirtualMachineInstance, way: Way) -> tuple[str, ...]:
         return keys_in(self._paths.credentials(each.secret) for each in deliveries(vmi) if each.way is way)
 
-    def _begin_iso(self, target: Path, name: str, plan: cloud_init.IsoPlan, prepared: Prepared) -> None:
+    def _begin_iso(
+        self, target: Path, name: str, plan: cloud_init.IsoPlan, prepared: Prepared, moment: int, *, told: bool = False
+    ) -> None:
+        """`told`: it is begun only when the machine's devices are known."""
+
+        def begin(devices: Sequence[cloud_init.Device] = ()) -> iso.IsoJob:
+            return iso.begin(cloud_init.with_devices(plan, devices), target, self._children, moment)
+
         target.parent.mkdir(parents=True, exist_ok=True)
-        if not target.exists():
-            prepared.jobs.append(iso.begin(plan, target, self._children))
+        if told and not target.exists():
+            prepared.untold.append(begin)
+        elif not target.exists():
+            prepared.jobs.append(begin())
         # The image is not there yet; its directory tells whether O_DIRECT works.
         prepared.sources[name] = DiskSource(str(target), "raw", None, directory_supports_direct_io(target.parent))
 
@@ -134,3 +173,9 @@ class DiskPreparer:
             return kernel_file(root, f"{where}.{name}", container.image, path) if path else ""
 
         return KernelFiles(find(container.kernel_path, "kernelPath"), find(container.initrd_path, "initrdPath"))
+
+
+def created(vmi: VirtualMachineInstance) -> int:
+    """When the VMI was made, in seconds: the time of its images, wherever they are made."""
+    text = vmi.metadata.creation_timestamp
+    return int(datetime.fromisoformat(text).timestamp()) if text else 0

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
 from pathlib import Path
 
+from virt_core.runtime.record import record
 from virt_launcher.disks.images import round_up
 
 _CLUSTER_BITS = 16
@@ -25,7 +25,7 @@ _MAX_BACKING_NAME = 1023
 _REFCOUNT_TABLE_AT, _REFCOUNT_BLOCK_AT, _L1_AT = 1 * _CLUSTER, 2 * _CLUSTER, 3 * _CLUSTER
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Backing:
     path: str
     format: str

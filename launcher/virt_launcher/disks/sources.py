@@ -5,9 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from virt_core.runtime.record import record
 from virt_launcher.disks.held import Identity
 from virt_launcher.disks.qcow2 import Backing
 from virt_launcher.errors import InvalidVMIError
@@ -15,7 +15,7 @@ from virt_launcher.errors import InvalidVMIError
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class BlockSizes:
     """Of sectors, of what is written at once, and of what can be given back; the last may be 0: nothing."""
 
@@ -24,7 +24,7 @@ class BlockSizes:
     discard: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class DiskSource:
     """A file or block device that QEMU will open."""
 
@@ -44,13 +44,13 @@ class DiskSource:
     blocks: BlockSizes | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class KernelFiles:
     kernel: str = ""
     initrd: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class FirmwareFiles:
     """ACPI tables and the data of Ignition, by their paths."""
 

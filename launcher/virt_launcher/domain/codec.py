@@ -11,10 +11,11 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 from xml.etree import ElementTree as ET
 
+from virt_core.runtime.record import record
 from virt_launcher.errors import LauncherError
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class DomainXmlError(LauncherError):
     """The document is not what the schema classes expect."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Place:
     """Where a field stands in its element."""
 
@@ -44,7 +45,7 @@ class Place:
     words: tuple[str, str]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Slot:
     """A field with its place and its type, resolved once for each class."""
 

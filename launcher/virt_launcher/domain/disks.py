@@ -1,20 +1,18 @@
 """The disks of a domain."""
 
-# ruff: noqa: RUF009 - `at` is a field specifier like dataclasses.field
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from virt_launcher.domain.codec import at, flag, many
+from virt_core.runtime.record import record
+from virt_launcher.domain.codec import ON_OFF, at, flag, many
 from virt_launcher.domain.devices import Address
 
 
-@dataclass(kw_only=True, slots=True)
+@record(kw_only=True, slots=True)
 class IOThreadRef:
     id: int | None = at("@id")
 
 
-@dataclass(kw_only=True, slots=True)
+@record(kw_only=True, slots=True)
 class BackingStore:
     type: str | None = at("@type")
     format: str | None = at("format/@type")
@@ -22,7 +20,7 @@ class BackingStore:
     source_dev: str | None = at("source/@dev")
 
 
-@dataclass(kw_only=True, slots=True)
+@record(kw_only=True, slots=True)
 class Disk:
     type: str | None = at("@type")
     device: str | None = at("@device")
@@ -36,6 +34,7 @@ class Disk:
     iothreads: list[IOThreadRef] = many("driver/iothreads/iothread")
     queues: int | None = at("driver/@queues")
     discard: str | None = at("driver/@discard")
+    iommu: bool | None = at("driver/@iommu", words=ON_OFF)
     source_file: str | None = at("source/@file")
     source_dev: str | None = at("source/@dev")
     backing_store: BackingStore | None = at("backingStore")

@@ -80,6 +80,11 @@ def filesystems_from_answer(answer: str) -> tuple[AgentFilesystem, ...]:
     )
 
 
+def frozen_from_answer(answer: str) -> bool:
+    """The answer to guest-fsfreeze-status."""
+    return bool(_returned(answer) == "frozen")
+
+
 def number_from_answer(answer: str) -> int:
     """The answer to guest-exec."""
     number = _record(answer).get("pid")

@@ -29,7 +29,8 @@ _RESTART_DELAYS_S = (0.1, 5.0)
 _STABLE_S = 30.0
 
 #: libvirt must not try what an unprivileged process cannot do: change owners, cgroups, namespaces, labels.
-#: With stdio_handler=file no virtlogd is needed.
+#: With stdio_handler=file no virtlogd is needed. Of the other side of a move libvirt knows only our sockets: whether it
+#: is still there is for those to say who see the wire.
 _QEMU_CONF = """\
 stdio_handler = "file"
 security_driver = "none"
@@ -37,6 +38,7 @@ cgroup_controllers = []
 namespaces = []
 remember_owner = 0
 dynamic_ownership = 0
+keepalive_interval = -1
 """
 
 _DAEMON_CONF = """\

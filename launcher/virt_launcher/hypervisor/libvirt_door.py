@@ -10,18 +10,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import libvirt
 
 from virt_core.runtime.logs import get_logger
-from virt_launcher.errors import NoMachineError, UnavailableError
-from virt_launcher.hypervisor.libvirt_errors import translate
+from virt_launcher.errors import LauncherError, NoMachineError, UnavailableError
+from virt_launcher.hypervisor.libvirt_errors import UNREADABLE, translate
 from virt_launcher.hypervisor.libvirt_guest import GuestDoor
 from virt_launcher.hypervisor.libvirt_host import CONNECT_DEADLINE_S, open_connection
 from virt_launcher.hypervisor.libvirt_sev import SevDoor
-from virt_launcher.hypervisor.ports import Change, Facts
+from virt_launcher.hypervisor.ports import Change, Facts, JobFigures
 from virt_launcher.hypervisor.states import state_and_reason
+
+if TYPE_CHECKING:
+    from virt_launcher.moves.plan import MovePlan
 
 log = get_logger(__name__)
 
@@ -31,8 +34,22 @@ _STATS = (
     | libvirt.VIR_DOMAIN_STATS_VCPU
     | libvirt.VIR_DOMAIN_STATS_INTERFACE
     | libvirt.VIR_DOMAIN_STATS_BLOCK
+    | libvirt.VIR_DOMAIN_STATS_DIRTYRATE
 )
 _STATS_FLAGS = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+
+#: What libvirt tells by itself, and what it means here.
+_EVENTS = {
+    libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE: Change.LIFECYCLE,
+    libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE: Change.AGENT,
+    libvirt.VIR_DOMAIN_EVENT_ID_WATCHDOG: Change.WATCHDOG,
+    libvirt.VIR_DOMAIN_EVENT_ID_MEMORY_DEVICE_SIZE_CHANGE: Change.MEMORY,
+}
+#: By the kind of such an event.
+_KINDS = {
+    (Change.LIFECYCLE, libvirt.VIR_DOMAIN_EVENT_CRASHED): Change.PANIC,
+    (Change.WATCHDOG, libvirt.VIR_DOMAIN_EVENT_WATCHDOG_POWEROFF): Change.WATCHDOG_END,
+}
 
 
 class LibvirtDoor(GuestDoor, SevDoor):
@@ -52,9 +69,8 @@ class LibvirtDoor(GuestDoor, SevDoor):
 
     def _adopt(self, connection: Any) -> None:
         connection.registerCloseCallback(self._on_close, None)
-        lifecycle, agent = libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, libvirt.VIR_DOMAIN_EVENT_ID_AGENT_LIFECYCLE
-        connection.domainEventRegisterAny(None, lifecycle, self._on_event, Change.LIFECYCLE)
-        connection.domainEventRegisterAny(None, agent, self._on_event, Change.AGENT)
+        for event, change in _EVENTS.items():
+            connection.domainEventRegisterAny(None, event, self._on_event, change)
         with self._lock:
             self._connection = connection
             self._lost.clear()
@@ -88,11 +104,9 @@ class LibvirtDoor(GuestDoor, SevDoor):
         self._watchers.append(watcher)
 
     def _on_event(self, *arguments: Any) -> None:
-        """(connection, domain, …, what we registered); a lifecycle event has its kind in third place."""
+        """(connection, domain, …, what we registered); the kind of an event is in third place."""
         change = arguments[-1]
-        if change is Change.LIFECYCLE and arguments[2] == libvirt.VIR_DOMAIN_EVENT_CRASHED:
-            change = Change.PANIC
-        self._tell(change)
+        self._tell(_KINDS.get((change, arguments[2]), change))
 
     def _on_close(self, _connection: object, _reason: int, _opaque: object) -> None:
         self._lost.set()
@@ -106,6 +120,10 @@ class LibvirtDoor(GuestDoor, SevDoor):
     def version(self) -> int:
         with self._asking() as connection:
             return int(connection.getLibVersion())
+
+    def qemu_version(self) -> int:
+        with self._asking() as connection:
+            return int(connection.getVersion())
 
     def define(self, xml: str) -> None:
         with self._asking() as connection:
@@ -144,9 +162,12 @@ class LibvirtDoor(GuestDoor, SevDoor):
             domain.destroy()
 
     def undefine(self) -> None:
+        """What its firmware and TPM have stored stays: it may be kept in a claim, and else it goes with the Pod."""
         with self._machine() as domain:
-            has_nvram = "<nvram" in domain.XMLDesc(0)
-            domain.undefineFlags(libvirt.VIR_DOMAIN_UNDEFINE_NVRAM if has_nvram else 0)
+            xml = domain.XMLDesc(0)
+            kept = libvirt.VIR_DOMAIN_UNDEFINE_KEEP_NVRAM if "<nvram" in xml else 0
+            kept |= libvirt.VIR_DOMAIN_UNDEFINE_KEEP_TPM if "<tpm" in xml else 0
+            domain.undefineFlags(kept)
 
     def attach_device(self, xml: str) -> None:
         with self._machine() as domain:
@@ -162,6 +183,10 @@ class LibvirtDoor(GuestDoor, SevDoor):
         with self._asking() as connection, self._machine() as domain:
             detach(connection, domain, alias, deadline_s)
 
+    def set_processors(self, count: int) -> None:
+        with self._machine() as domain:
+            domain.setVcpusFlags(count, libvirt.VIR_DOMAIN_AFFECT_LIVE)
+
     def stats(self) -> dict[str, Any]:
         with self._asking() as connection:
             found = connection.getAllDomainStats(_STATS, _STATS_FLAGS)
@@ -171,6 +196,60 @@ class LibvirtDoor(GuestDoor, SevDoor):
         words = {libvirt.VIR_DOMAIN_DISK_ERROR_NO_SPACE: "no space left"}
         with self._machine() as domain:
             return {disk: words.get(code, "input/output error") for disk, code in domain.diskErrors().items()}
+
+    def disk_size(self, target: str) -> int:
+        with self._machine() as domain:
+            return int(domain.blockInfo(target)[0])
+
+    def resize_disk(self, target: str, size: int) -> None:
+        with self._machine() as domain:
+            domain.blockResize(target, size, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+
+    def dump_memory(self, path: str) -> None:
+        with self._machine() as domain:
+            domain.coreDumpWithFormat(path, libvirt.VIR_DOMAIN_CORE_DUMP_FORMAT_RAW, libvirt.VIR_DUMP_MEMORY_ONLY)
+
+    def start_dirty_rate(self, seconds: int) -> None:
+        with self._machine() as domain:
+            domain.startDirtyRateCalc(seconds, 0)
+
+    # -- a move ----------------------------------------------------------------------------------------------------
+
+    def migrate(self, plan: MovePlan) -> None:
+        from virt_launcher.hypervisor.libvirt_move import migrate
+
+        with self._machine() as domain:
+            migrate(domain, plan)
+
+    def finish_split(self, plan: MovePlan) -> None:
+        from virt_launcher.hypervisor.libvirt_move import migrate
+
+        with self._machine() as domain:
+            migrate(domain, plan, again=True)
+
+    def job(self) -> JobFigures | None:
+        from virt_launcher.hypervisor.libvirt_move import figures
+
+        with self._machine() as domain:
+            return figures(domain)
+
+    def last_job(self) -> JobFigures | None:
+        from virt_launcher.hypervisor.libvirt_move import figures
+
+        with self._machine() as domain:
+            return figures(domain, over=True)
+
+    def abort_job(self) -> None:
+        with self._machine() as domain:
+            domain.abortJob()
+
+    def start_post_copy(self) -> None:
+        with self._machine() as domain:
+            domain.migrateStartPostCopy()
+
+    def allow_downtime(self, milliseconds: int) -> None:
+        with self._machine() as domain:
+            domain.migrateSetMaxDowntime(milliseconds)
 
     # -- errors ----------------------------------------------------------------------------------------------------
 
@@ -187,6 +266,8 @@ class LibvirtDoor(GuestDoor, SevDoor):
             if isinstance(failure, UnavailableError):
                 self._lost.set()
             raise failure from error
+        except UNREADABLE as error:
+            raise LauncherError("libvirt passes on what the guest says, and that is no text in UTF-8") from error
 
     @contextmanager
     def _machine(self) -> Iterator[Any]:

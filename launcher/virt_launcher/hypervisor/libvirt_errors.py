@@ -7,7 +7,14 @@ from typing import Any
 
 import libvirt
 
-from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, UnavailableError, WrongStateError
+from virt_launcher.errors import (
+    AgentGivenUpError,
+    InvalidVMIError,
+    LauncherError,
+    NoMachineError,
+    UnavailableError,
+    WrongStateError,
+)
 
 _GONE = frozenset(
     {
@@ -33,6 +40,8 @@ _WRONG_STATE = frozenset(
         libvirt.VIR_ERR_AGENT_UNSYNCED,
     }
 )
+#: Of an agent that is only slow it says something else, under the same code.
+_GIVEN_UP = "not available due to an error"
 
 #: What libvirt finds wrong only when it starts the machine, under a code that says nothing: the field that asked for
 #: it, and what to do.
@@ -49,6 +58,9 @@ _FIELDS = (
     ),
 )
 
+#: What libvirt's binding raises where a text, be it of its own error, is no UTF-8: a guest can bring that about.
+UNREADABLE = (UnicodeError, SystemError)
+
 
 def translate(error: libvirt.libvirtError, connection: Any, name: str) -> LauncherError:
     code, message = error.get_error_code(), error.get_error_message()
@@ -56,6 +68,8 @@ def translate(error: libvirt.libvirtError, connection: Any, name: str) -> Launch
         return NoMachineError(f"there is no machine {name}")
     if code in _GONE and not _is_alive(connection):
         return UnavailableError(f"libvirt does not answer: {message}")
+    if code == libvirt.VIR_ERR_AGENT_UNRESPONSIVE and _GIVEN_UP in message:
+        return AgentGivenUpError("the guest agent sent something that libvirt does not take, and is asked no more")
     if known := _field_error(message):
         return known
     if code in _INVALID:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -15,11 +17,13 @@ from virt_launcher.hypervisor.agent import (
     commands_from_answer,
     exit_from_answer,
     filesystems_from_answer,
+    frozen_from_answer,
     number_from_answer,
     report_from_params,
     users_from_answer,
     version_from_answer,
 )
+from virt_launcher.hypervisor.libvirt_errors import UNREADABLE
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentInfo, AgentReport, AgentUser, GuestExit
 
 _AGENT_TIMEOUT_S = 5
@@ -27,14 +31,33 @@ _AGENT_TIMEOUT_S = 5
 _FREEZE_TIMEOUT_S = 15
 _PIECE = 256 << 10
 #: What virDomainFSInfo and friends are not asked for: only what the VMI's status shows.
-_AGENT_TYPES = (
-    libvirt.VIR_DOMAIN_GUEST_INFO_OS
-    | libvirt.VIR_DOMAIN_GUEST_INFO_HOSTNAME
-    | libvirt.VIR_DOMAIN_GUEST_INFO_TIMEZONE
-    | libvirt.VIR_DOMAIN_GUEST_INFO_INTERFACES
+_AGENT_PARTS = (
+    libvirt.VIR_DOMAIN_GUEST_INFO_OS,
+    libvirt.VIR_DOMAIN_GUEST_INFO_HOSTNAME,
+    libvirt.VIR_DOMAIN_GUEST_INFO_TIMEZONE,
+    libvirt.VIR_DOMAIN_GUEST_INFO_INTERFACES,
 )
+_AGENT_TYPES = functools.reduce(operator.or_, _AGENT_PARTS)
 #: libvirt tries them in this order.
 _REBOOT = libvirt.VIR_DOMAIN_REBOOT_GUEST_AGENT | libvirt.VIR_DOMAIN_REBOOT_ACPI_POWER_BTN
+
+#: Asking again would take as long again, and tell as little.
+_AGENT_GONE = frozenset({libvirt.VIR_ERR_AGENT_UNRESPONSIVE, libvirt.VIR_ERR_OPERATION_INVALID})
+
+
+def _by_parts(domain: Any) -> dict[str, Any]:
+    """An agent that does not know one of the commands, or answers it with nonsense, may know the others."""
+    found: dict[str, Any] = {}
+    for number, part in enumerate(_AGENT_PARTS, 1):
+        try:
+            found |= domain.guestInfo(part, 0)
+        except libvirt.libvirtError as error:
+            if error.get_error_code() in _AGENT_GONE or (number == len(_AGENT_PARTS) and not found):
+                raise
+        except UNREADABLE:
+            if number == len(_AGENT_PARTS) and not found:
+                raise
+    return found
 
 
 class GuestDoor(ABC):
@@ -51,7 +74,14 @@ class GuestDoor(ABC):
     def agent_report(self) -> AgentReport:
         with self._machine() as domain:
             domain.agentSetResponseTimeout(_AGENT_TIMEOUT_S, 0)
-            return report_from_params(domain.guestInfo(_AGENT_TYPES, 0))
+            try:
+                return report_from_params(domain.guestInfo(_AGENT_TYPES, 0))
+            except libvirt.libvirtError as error:
+                if error.get_error_code() in _AGENT_GONE:
+                    raise
+            except UNREADABLE:
+                pass  # One of its words; the others may be well.
+            return report_from_params(_by_parts(domain))
 
     def agent_info(self) -> AgentInfo:
         answer = self._agent("guest-info")
@@ -96,6 +126,9 @@ class GuestDoor(ABC):
     def reset(self) -> None:
         with self._machine() as domain:
             domain.reset(0)
+
+    def is_frozen(self) -> bool:
+        return frozen_from_answer(self._agent("guest-fsfreeze-status"))
 
     def freeze(self) -> None:
         with self._machine() as domain:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree
 
 import libvirt
 
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.record import record
 from virt_launcher.errors import LauncherError, UnavailableError
 
 log = get_logger(__name__)
@@ -59,7 +59,7 @@ def open_connection(uri: str, deadline_s: float, stop: threading.Event | None = 
             time.sleep(_CONNECT_RETRY_S)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class HostAnswers:
     capabilities: str
     domain_capabilities: str

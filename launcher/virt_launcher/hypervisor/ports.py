@@ -9,8 +9,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from virt_core.runtime.record import record
+
+if TYPE_CHECKING:
+    from virt_launcher.moves.plan import MovePlan
 
 
 class State(enum.Enum):
@@ -26,6 +31,8 @@ class State(enum.Enum):
 
 #: States in which a QEMU process exists.
 ALIVE = frozenset({State.RUNNING, State.BLOCKED, State.PAUSED, State.SHUTTING_DOWN, State.PM_SUSPENDED})
+#: States of a guest that has all that it needs to run.
+RUNS = ALIVE - {State.PAUSED, State.SHUTTING_DOWN}
 
 
 class Change(enum.Enum):
@@ -33,11 +40,14 @@ class Change(enum.Enum):
 
     LIFECYCLE = "lifecycle"
     PANIC = "panic"
+    WATCHDOG = "watchdog"
+    WATCHDOG_END = "watchdog-end"
     AGENT = "agent"
+    MEMORY = "memory"
     RECONNECTED = "reconnected"
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Facts:
     """The machine as libvirt knows it now."""
 
@@ -46,14 +56,14 @@ class Facts:
     uuid: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AgentInterface:
     name: str
     mac: str = ""
     addresses: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AgentReport:
     """What the guest agent says, still unbounded; guest_agent.py cuts it to size."""
 
@@ -63,7 +73,7 @@ class AgentReport:
     interfaces: tuple[AgentInterface, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AgentInfo:
     """What the agent says about itself."""
 
@@ -71,14 +81,14 @@ class AgentInfo:
     commands: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AgentUser:
     name: str
     domain: str = ""
     login_time: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AgentFilesystem:
     disk_name: str
     mount_point: str = ""
@@ -89,7 +99,7 @@ class AgentFilesystem:
     disks: tuple[tuple[str, str], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class GuestExit:
     """How a command in the guest ended; a signal that killed it counts as in a shell. Both outputs in one text."""
 
@@ -97,7 +107,7 @@ class GuestExit:
     output: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class SevInfo:
     """What the processor shows to those who shall trust it; base64."""
 
@@ -105,7 +115,7 @@ class SevInfo:
     cert_chain: str
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Measurement:
     """What the processor measured when it loaded the guest."""
 
@@ -116,10 +126,26 @@ class Measurement:
     policy: int
 
 
+@record(frozen=True, slots=True)
+class JobFigures:
+    """How far a move is, in bytes and bytes a second."""
+
+    total: int = 0
+    processed: int = 0
+    remaining: int = 0
+    rate: int = 0
+    dirty_rate: int = 0
+    iteration: int = 0
+    downtime_ms: int = 0
+
+
 class Hypervisor(Protocol):
     def version(self) -> int:
         """libvirt's, as 9000000 for 9.0.0."""
         ...
+
+    def qemu_version(self) -> int:
+        """As libvirt writes it: major * 1,000,000 + minor * 1,000 + release."""
 
     def define(self, xml: str) -> None: ...
 
@@ -155,11 +181,29 @@ class Hypervisor(Protocol):
         """Returns when the guest has let the device go, or at once when there is none. LauncherError after that."""
         ...
 
+    def set_processors(self, count: int) -> None:
+        """More than the running machine has, and no more than it was started with room for."""
+        ...
+
     def stats(self) -> dict[str, Any]:
         """libvirt's bulk statistics under their own names, e.g. `cpu.time`; empty when nothing runs."""
         ...
 
     def disk_errors(self) -> dict[str, str]: ...
+
+    def disk_size(self, target: str) -> int:
+        """What the guest sees of it, in bytes."""
+        ...
+
+    def resize_disk(self, target: str, size: int) -> None: ...
+
+    def dump_memory(self, path: str) -> None:
+        """Writes the guest's memory into a file, as an ELF core. Returns when that is done."""
+        ...
+
+    def start_dirty_rate(self, seconds: int) -> None:
+        """Begins to measure how fast the guest changes its memory; `stats` has the outcome (`dirtyrate.…`)."""
+        ...
 
     def agent_report(self) -> AgentReport: ...
 
@@ -171,6 +215,10 @@ class Hypervisor(Protocol):
 
     def reset(self) -> None:
         """Without asking."""
+        ...
+
+    def is_frozen(self) -> bool:
+        """Whether the guest's filesystems stand still, as its agent says."""
         ...
 
     def freeze(self) -> None: ...
@@ -212,6 +260,30 @@ class Hypervisor(Protocol):
     def launch_measurement(self) -> Measurement: ...
 
     def inject_secret(self, header: str, secret: str) -> None: ...
+
+    def migrate(self, plan: MovePlan) -> None:
+        """Returns when the machine has left. Whatever is raised, it is still here; AbortedError: it was given up."""
+        ...
+
+    def finish_split(self, plan: MovePlan) -> None:
+        """After `migrate` lost the other side in post-copy: sends what is still here. As `migrate`."""
+        ...
+
+    def job(self) -> JobFigures | None:
+        """Of the move that is under way; None: there is none."""
+        ...
+
+    def last_job(self) -> JobFigures | None:
+        """Of the move that is over."""
+        ...
+
+    def abort_job(self) -> None:
+        """Ends what takes long, a move or a dump: whoever waits for it gets an error."""
+        ...
+
+    def start_post_copy(self) -> None: ...
+
+    def allow_downtime(self, milliseconds: int) -> None: ...
 
     def watch(self, watcher: Callable[[Change], None]) -> None:
         """Calls `watcher` on every change, from libvirt's own thread: it must not block."""

@@ -32,11 +32,14 @@ _PAUSED = (
     "PostcopyFailed",
     "ApiError",
 )
+#: Of one that runs only what matters: part of its memory is still on the side that it comes from.
+_RUNNING = ("",) * 10 + ("Postcopy", "PostcopyFailed")
 _SHUTOFF = ("Unknown", "Shutdown", "Destroyed", "Crashed", "Migrated", "Saved", "Failed", "FromSnapshot", "Daemon")
 _CRASHED = ("Unknown", "Panicked")
 _SHUTTING_DOWN = ("", "User")
 
 _REASONS = {
+    State.RUNNING: _RUNNING,
     State.PAUSED: _PAUSED,
     State.SHUTOFF: _SHUTOFF,
     State.CRASHED: _CRASHED,
@@ -45,7 +48,7 @@ _REASONS = {
 
 
 def state_and_reason(state: int, reason: int) -> tuple[State, str]:
-    """The reason is empty where it says nothing (a machine that runs)."""
+    """The reason is empty where it says nothing (of most machines that run)."""
     word = _STATES.get(state, State.ABSENT)
     reasons = _REASONS.get(word, ())
     return word, reasons[reason] if 0 <= reason < len(reasons) else ""

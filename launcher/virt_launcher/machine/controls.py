@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from virt_core.runtime.logs import get_logger
-from virt_launcher.errors import InvalidVMIError, LauncherError, WrongStateError
+from virt_launcher.errors import InvalidVMIError, LauncherError, NoMachineError, WrongStateError
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentUser, Facts, Hypervisor, State
 from virt_launcher.machine.picture import Picture
 
@@ -18,6 +18,8 @@ log = get_logger(__name__)
 
 #: Longer than any backup that freezes; a guest whose disks stand still is of no use to anybody.
 MAX_FREEZE_S = 3600
+#: A thaw that fails is tried again: the agent may be starting anew, with the filesystems still frozen.
+THAW_AGAIN_S = 5
 
 
 class Controls:
@@ -35,6 +37,8 @@ class Controls:
         self._frozen = False
         #: Called when the filesystems were let go without a command, so that virt-handler hears of it.
         self.on_late_thaw: Callable[[], None] = lambda: None
+        #: Called before the filesystems stand still: what the guest has stored elsewhere is to be on the disk too.
+        self.before_freeze: Callable[[], None] = lambda: None
 
     @property
     def frozen(self) -> bool:
@@ -60,7 +64,9 @@ class Controls:
             raise InvalidVMIError("unfreezeTimeout", f"{timeout_s} is not between 0 and {MAX_FREEZE_S} seconds")
         with self._modifying():
             self._require()
-            self._hypervisor.freeze()
+            if not self._hypervisor.is_frozen():
+                self.before_freeze()
+                self._hypervisor.freeze()
             self._cancel_timer()
             self._frozen = True
             if timeout_s:
@@ -72,6 +78,19 @@ class Controls:
             self._hypervisor.thaw()
             self._cancel_timer()
             self._frozen = False
+
+    def agent_changed(self) -> None:
+        """A guest that has started anew is not frozen, whatever we did to it before."""
+        if not self._frozen:
+            return
+        try:
+            if self._hypervisor.is_frozen():
+                return
+        except LauncherError:
+            return  # Not known; the timer goes on.
+        self._cancel_timer()
+        self._frozen = False
+        self.on_late_thaw()
 
     def screenshot(self) -> bytes:
         """PNG. Changes nothing, so it waits for no other command."""
@@ -105,6 +124,9 @@ class Controls:
         log.warning("the guest's filesystems were frozen for too long, they are let go")
         try:
             self.unfreeze()
+        except NoMachineError:
+            self._frozen = False
         except LauncherError as error:
-            log.error("the guest's filesystems cannot be let go", error=str(error))
+            log.error("the guest's filesystems cannot be let go yet", error=str(error), again_in_s=THAW_AGAIN_S)
+            self._thaw_after(THAW_AGAIN_S)
         self.on_late_thaw()

@@ -13,12 +13,24 @@ from typing import Protocol
 from virt_core.runtime.logs import get_logger
 from virt_launcher.errors import LauncherError
 from virt_launcher.hypervisor.ports import Change, State
+from virt_launcher.machine.disk_trouble import stands_still
 from virt_launcher.machine.monitor import PANIC_SENTENCE
 from virt_launcher.machine.state import MachineView
 
 log = get_logger(__name__)
 
 _RETRY_S = 1.0
+_BITTEN = ("WatchdogFired", "the guest did not feed its watchdog in time, so the watchdog's action was taken")
+_GIVEN_UP = (
+    "GuestAgentGivenUp",
+    "the guest agent sent something that libvirt does not take, and is asked again when it has been started anew",
+)
+#: What libvirt tells that people should read at once, whatever becomes of the machine.
+_REMARKS = {
+    Change.PANIC: ("GuestPanicked", PANIC_SENTENCE),
+    Change.WATCHDOG: _BITTEN,
+    Change.WATCHDOG_END: _BITTEN,
+}
 
 
 class Outlet(Protocol):
@@ -30,12 +42,9 @@ class Outlet(Protocol):
 
 
 class EventWorker:
-    def __init__(
-        self, read: Callable[[], MachineView], outlet: Outlet, disk_errors: Callable[[], dict[str, str]]
-    ) -> None:
+    def __init__(self, read: Callable[[], MachineView], outlet: Outlet) -> None:
         self._read = read
         self._outlet = outlet
-        self._disk_errors = disk_errors
         self._hints = threading.Event()
         self._listeners: list[Callable[[MachineView], None]] = []
         self._last: MachineView | None = None
@@ -45,8 +54,8 @@ class EventWorker:
 
     def poke(self, change: Change | None = None) -> None:
         """Something may have changed. Never blocks."""
-        if change is Change.PANIC:
-            self._outlet.record("Warning", "GuestPanicked", PANIC_SENTENCE)
+        if change in _REMARKS:
+            self._outlet.record("Warning", *_REMARKS[change])
         self._hints.set()
 
     def run(self, stop: threading.Event) -> None:
@@ -82,10 +91,11 @@ class EventWorker:
 
     def _remark(self, view: MachineView) -> None:
         """What people should read in `kubectl describe`, once for each transition."""
+        if view.agent.given_up and not (self._last is not None and self._last.agent.given_up):
+            self._outlet.record("Warning", *_GIVEN_UP)
         before = (self._last.state, self._last.reason) if self._last is not None else None
         if (view.state, view.reason) == before:
             return
         log.info("the machine's state changed", state=view.state.value, reason=view.reason, cause=view.message)
-        if view.state is State.PAUSED and view.reason == "IOError":
-            for disk, error in self._disk_errors().items():
-                self._outlet.record("Warning", "IOerror", f"the guest is paused: disk {disk}: {error}")
+        if stands_still(view):
+            self._outlet.record("Warning", "IOerror", f"the guest is paused: {view.message}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from virt_core.runtime.record import record
 from virt_launcher.errors import LauncherError, WrongStateError
 from virt_launcher.hypervisor.ports import Facts, GuestExit, Hypervisor, State
 
@@ -16,7 +16,7 @@ _FIRST_LOOK_S = 0.02
 _LAST_LOOK_S = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Result:
     exit_code: int
     output: str = ""

@@ -20,6 +20,7 @@ log = get_logger(__name__)
 _LOG_LINE = re.compile(r"^[0-9TZ:.+-]+ (qemu-system-\S+|qemu-kvm): (.*)$")
 _STATUS_WAIT_S = 1.0
 PANIC_SENTENCE = "the guest's kernel panicked"
+_WATCHDOG_SENTENCE = "the guest's watchdog ran out, and its action ended the machine"
 _TEXT_LIMIT = 512
 
 
@@ -37,6 +38,7 @@ class Monitor:
         self.qemu_pid: int | None = None
         self.qemu_ended: Ended | None = None
         self.panicked = False
+        self.bitten = False
         children.on_orphan(self._orphan_ended)
 
     def on_qemu_end(self, handler: Callable[[], None]) -> None:
@@ -50,8 +52,9 @@ class Monitor:
         self._mark("ended")
 
     def machine_changed(self, change: Change) -> None:
-        """From libvirt: only a panic matters here, since QEMU's own end would not tell."""
+        """From libvirt: what QEMU's own end would not tell."""
         self.panicked = self.panicked or change is Change.PANIC
+        self.bitten = self.bitten or change is Change.WATCHDOG_END
 
     def stop_requested(self, number: int) -> None:
         if not self.stopping:
@@ -83,7 +86,7 @@ class Monitor:
             return ""
         ended = self.qemu_ended or self._children.status_of(self.qemu_pid, _STATUS_WAIT_S)
         if ended is None or ended.clean:
-            return ""
+            return _WATCHDOG_SENTENCE if self.bitten else ""
         sentence = ended.describe("QEMU")
         words = "" if ended.signal_number is not None else self.last_words()
         return f"{sentence}: {words}" if words else sentence

@@ -7,6 +7,7 @@ from dataclasses import replace
 from virt_launcher.domain.domain import from_xml
 from virt_launcher.errors import UnavailableError
 from virt_launcher.hypervisor.ports import ALIVE, Facts, Hypervisor, State
+from virt_launcher.machine.disk_trouble import stands_still, words
 from virt_launcher.machine.guest_agent import GuestAgent
 from virt_launcher.machine.monitor import Monitor
 from virt_launcher.machine.state import MachineView, agent_channel_connected, compose
@@ -51,6 +52,8 @@ class Observer:
             # By now libvirt has cleaned up and only says that the machine is off.
             view = replace(view, state=State.CRASHED, reason="Panicked")
         message = "" if view.alive or view.ended_well else self._how_it_ended()
+        if stands_still(view):
+            message = words(self._hypervisor.disk_errors(), view.disk_targets)
         return replace(view, message=message, graceful_shutdown_requested=self._monitor.stopping)
 
     def _how_it_ended(self) -> str:

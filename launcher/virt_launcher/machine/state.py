@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
+from virt_core.apis.arrival import is_whole
+from virt_core.runtime.record import record
 from virt_launcher.convert.consoles import AGENT_CHANNEL
+from virt_launcher.domain.disks import Disk
 from virt_launcher.domain.domain import Domain
-from virt_launcher.hypervisor.ports import ALIVE, AgentInfo, AgentInterface, AgentReport, Facts, State
+from virt_launcher.domain.machine import Amount
+from virt_launcher.hypervisor.ports import ALIVE, RUNS, AgentInfo, AgentInterface, AgentReport, Facts, State
 
 if TYPE_CHECKING:
     from virt_launcher.converge.changes import NeedsRestart
+    from virt_launcher.machine.life_signs import Silence
+    from virt_launcher.machine.memory_dump import Dump
 
 _KIB = 1024
 _GOOD_ENDS = frozenset({"Shutdown", "Destroyed", "Migrated", "Saved", "FromSnapshot"})
@@ -19,7 +25,7 @@ _GOOD_ENDS = frozenset({"Shutdown", "Destroyed", "Migrated", "Saved", "FromSnaps
 MAX_GUEST_ONLY = 16
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class InterfaceView:
     name: str = ""
     mac: str = ""
@@ -30,16 +36,18 @@ class InterfaceView:
     link_state: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AgentView:
     """What the guest agent said last; `connected` once it has been asked."""
 
     connected: bool = False
     report: AgentReport = field(default_factory=AgentReport)
     about: AgentInfo = field(default_factory=AgentInfo)
+    #: It sent what libvirt does not take, and is asked no more until it opens its channel anew.
+    given_up: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Synced:
     """What virt-handler asked for last, by its own name for it, and what of that waits for a restart."""
 
@@ -47,7 +55,7 @@ class Synced:
     needs_restart: tuple[NeedsRestart, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class CredentialsView:
     """Whether the guest has what the Secrets say; None in its place: nothing was tried yet."""
 
@@ -55,7 +63,29 @@ class CredentialsView:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(frozen=True, slots=True, kw_only=True)
+class MoveView:
+    """How the move of this machine to another launcher goes, or went."""
+
+    uid: str
+    mode: str = ""
+    started_us: int = 0
+    ended_us: int = 0
+    failed: bool = False
+    reason: str = ""
+    abort: str = ""
+    total_bytes: int = 0
+    processed_bytes: int = 0
+    remaining_bytes: int = 0
+    bytes_per_second: int = 0
+    dirty_bytes_per_second: int = 0
+    downtime_ms: int = 0
+    iteration: int = 0
+    #: Stands still until somebody says what became of it on the other side.
+    held: bool = False
+
+
+@record(frozen=True, slots=True, kw_only=True)
 class MachineView:
     name: str
     uuid: str = ""
@@ -65,12 +95,17 @@ class MachineView:
     interfaces: tuple[InterfaceView, ...] = ()
     agent: AgentView = AgentView()
     machine_type: str = ""
+    #: What the guest has.
     memory_bytes: int = 0
+    processors: int = 0
     disk_targets: tuple[tuple[str, str], ...] = ()
     graceful_shutdown_requested: bool = False
     emulated: bool = False
     filesystems_frozen: bool = False
     credentials: CredentialsView | None = None
+    move: MoveView | None = None
+    silence: Silence | None = None
+    memory_dump: Dump | None = None
 
     @property
     def alive(self) -> bool:
@@ -82,6 +117,10 @@ class MachineView:
         return self.state is State.SHUTOFF and self.reason in _GOOD_ENDS
 
 
+def has_arrived(view: MachineView) -> bool:
+    return is_whole(runs=view.state in RUNS, paused=view.state is State.PAUSED, reason=view.reason)
+
+
 def compose(name: str, facts: Facts, domain: Domain, agent: AgentView) -> MachineView:
     """The view without what only the launcher knows (how QEMU ended, that it was told to stop)."""
     view = MachineView(name=name, uuid=facts.uuid, state=facts.state, reason=facts.reason)
@@ -91,10 +130,21 @@ def compose(name: str, facts: Facts, domain: Domain, agent: AgentView) -> Machin
         interfaces=merge_interfaces(domain, agent.report.interfaces),
         agent=agent,
         machine_type=domain.os.machine or "",
-        memory_bytes=(domain.memory.value or 0) * _KIB if domain.memory is not None else 0,
-        disk_targets=tuple((_plain(d.alias), d.target or "") for d in domain.devices.disks if d.alias),
+        memory_bytes=_memory(domain),
+        processors=(domain.vcpu.current or domain.vcpu.value or 0) if domain.vcpu is not None else 0,
+        disk_targets=tuple((_plain(d.alias), d.target or "") for d in domain.devices.disks if d.alias and _holds(d)),
         emulated=domain.type == "qemu",
     )
+
+
+def _memory(domain: Domain) -> int:
+    """libvirt counts a memory device with all that it could bring."""
+    total = _value(domain.memory)
+    return (total + sum(_value(m.current) - _value(m.size) for m in domain.devices.memories)) * _KIB
+
+
+def _value(amount: Amount | None) -> int:
+    return amount.value or 0 if amount is not None else 0
 
 
 def agent_channel_connected(domain: Domain) -> bool:
@@ -132,6 +182,11 @@ def _is_address(family: int, text: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def _holds(disk: Disk) -> bool:
+    """A drive without a medium has a place in the guest and nothing there."""
+    return bool(disk.source_file or disk.source_dev)
 
 
 def _plain(alias: str | None) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 #: Groups with one entry for each device, by their name in libvirt.
 _LISTS = ("vcpu", "net", "block")
 _MAX_DIGITS = 9
-_GROUPS = {"cpu": "cpu", "balloon": "memory"}
+_GROUPS = {"cpu": "cpu", "balloon": "memory", "dirtyrate": "dirtyRate"}
 
 
 def stats_json(name: str, uuid: str, flat: dict[str, Any]) -> bytes:

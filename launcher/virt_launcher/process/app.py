@@ -12,6 +12,7 @@ from virt_core.runtime.supervisor import Supervisor
 from virt_launcher.errors import LauncherError, StartUpError
 from virt_launcher.hypervisor.daemon import Daemon
 from virt_launcher.process.children import Children
+from virt_launcher.process.lighten import settled
 from virt_launcher.settings import Settings
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class App:
         self._connect(daemon, parts.door.connect)
         parts.start_threads(self._supervisor)
         parts.open_for_commands()
+        settled()
         log.info("ready", libvirt=parts.door.version(), socket=str(self._settings.paths.command_socket))
         return self._accompany(parts)
 
@@ -77,7 +79,9 @@ class App:
         if monitor.started and not monitor.ended:
             parts.events.poke()
             shut_down(parts.manager, monitor, self._settings.grace_period_s)
-        return parts.last_notice(_FINAL_NOTICE_S)
+        words = parts.last_notice(_FINAL_NOTICE_S)
+        parts.dismiss_sidecars()
+        return words
 
     def _connect(self, daemon: Daemon, connect: Callable[[float], None]) -> None:
         """In a thread of its own: libvirt's open has no deadline, and a daemon may accept nobody."""

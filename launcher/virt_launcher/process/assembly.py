@@ -6,9 +6,11 @@ import ctypes
 import gc
 import threading
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from virt_core.apis import handoffs
 from virt_core.apis.credentials import Delivery, by_agent
+from virt_core.apis.facts import has_metrics
 from virt_core.apis.guestprobes import asks_guest
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.rpc.server import RpcServer
@@ -26,13 +28,19 @@ from virt_launcher.machine.guest_agent import GuestAgent
 from virt_launcher.machine.logs import BoundedLogs
 from virt_launcher.machine.manager import DomainManager
 from virt_launcher.machine.monitor import Monitor
-from virt_launcher.machine.state import MachineView
+from virt_launcher.machine.state import MachineView, has_arrived
 from virt_launcher.process.children import Children
 from virt_launcher.service.cmd_server import LauncherService, serve
 from virt_launcher.service.notify_client import NotifyClient
 from virt_launcher.settings import Settings
 
+if TYPE_CHECKING:
+    from virt_launcher.hooks.sidecars import Sidecars
+
 log = get_logger(__name__)
+
+#: From the end of a machine that was moved to libvirt's word about the move.
+_MOVE_END_S = 5.0
 
 _libc = ctypes.CDLL(None)
 
@@ -43,19 +51,28 @@ class Assembly:
         self._daemon = daemon
         self._server: RpcServer | None = None
         self._settled = False
+        self._ended = threading.Event()
         register_event_loop()
         self.door = LibvirtDoor(daemon.uri, settings.domain_name)
         self.monitor = Monitor(settings, children)
         self.agent = GuestAgent(self.door)
         preparer = DiskPreparer(settings.paths, children)
         self.manager = DomainManager(settings, self.door, preparer, self.monitor, self.agent, kvm=kvm_usable)
+        self._sidecars: Sidecars | None = None
+        if settings.hook_sidecars:
+            self._listen_to_sidecars(preparer)
         self.notify = NotifyClient(settings.paths.notify_socket)
-        self.events = EventWorker(self.manager.view, self.notify, self.door.disk_errors)
+        self.events = EventWorker(self.manager.view, self.notify)
+        self.events.on_state(self.manager.disk_trouble.on_state)
+        self.manager.on_news = self.events.poke
         self.events.on_state(self._on_state)
         self.manager.on_start = self._on_start
+        self.manager.on_move = self.events.poke
         self.agent.on_news(self.events.poke)
+        self.agent.on_news(self.manager.controls.agent_changed)
         self.manager.controls.on_late_thaw = self.events.poke
         self.door.watch(self.monitor.machine_changed)
+        self.door.watch(self.agent.machine_changed)  # Before somebody reads how it is.
         self.door.watch(self.events.poke)
         self.monitor.on_qemu_end(self.events.poke)
 
@@ -94,8 +111,35 @@ class Assembly:
         """What most machines have not, and never import."""
         if asks_guest(vmi):
             self._open_for_probes()
+        self._look_for_life(vmi)
         if wanted := by_agent(vmi):
             self._deliver(wanted)
+        if has_metrics(vmi.spec):
+            from virt_launcher.hostmetrics.service import begin
+
+            begin(vmi, self._settings, self.door, self._ended)
+
+    def _look_for_life(self, vmi: VirtualMachineInstance) -> None:
+        from virt_launcher.machine.life_signs import LifeSigns
+
+        console = self._settings.paths.serial_log(self._settings.uid)
+        signs = LifeSigns(self.door, lambda: self.agent.view.connected, console, self.events.poke)
+        self.manager.silence = lambda: signs.silence
+        signs.begin(vmi)
+
+    def _listen_to_sidecars(self, preparer: DiskPreparer) -> None:
+        from virt_launcher.hooks import cloud_init, define
+        from virt_launcher.hooks.sidecars import Sidecars
+
+        sidecars = self._sidecars = Sidecars(self._settings)
+        preparer.on_cloud_init = lambda plan, volume, vmi: cloud_init.fill(sidecars, plan, volume, vmi)
+        self.manager.on_define = lambda xml, vmi: define.define(sidecars, xml, vmi)
+        self.manager.before_start = sidecars.begin
+
+    def dismiss_sidecars(self) -> None:
+        """After the last notice, which nobody should wait for."""
+        if self._sidecars is not None:
+            self._sidecars.dismiss()
 
     def _deliver(self, wanted: Sequence[Delivery]) -> None:
         from virt_launcher.machine.credentials import Credentials
@@ -117,6 +161,8 @@ class Assembly:
         """Makes sure that virt-handler knows the end. Returns what went wrong, for the exit code."""
         if not self.monitor.started:
             return ""
+        if self.monitor.ended:
+            self.manager.see_off(_MOVE_END_S)
         try:
             view = self.manager.view()
         except LauncherError as error:
@@ -129,7 +175,10 @@ class Assembly:
         return view.message or f"the machine ended: {view.reason or view.state.value}"
 
     def _on_state(self, view: MachineView) -> None:
+        if self._settings.receives and not self.monitor.started and has_arrived(view):
+            self.manager.arrived()
         if self.monitor.started and not view.alive:
+            self._ended.set()
             self.monitor.machine_ended()
         elif view.state is State.RUNNING and not self._settled:
             self._settled = True

@@ -16,9 +16,9 @@ import signal
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from virt_core.runtime.logs import get_logger
+from virt_core.runtime.record import record
 
 log = get_logger(__name__)
 
@@ -36,7 +36,7 @@ def block_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED)
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Ended:
     """How a process ended."""
 

@@ -187,6 +187,49 @@ class LauncherService(LauncherServicer):
         self._command(lambda: self._manager.attestation.inject(request.header, request.secret))
         return pb.InjectLaunchSecretResponse()
 
+    def GetDirtyRate(self, request: pb.GetDirtyRateRequest, context: grpc.ServicerContext) -> pb.GetDirtyRateResponse:
+        with translated():
+            return pb.GetDirtyRateResponse(bytes_per_second=self._manager.dirty_rate.measure())
+
+    def PrepareTarget(
+        self, request: pb.PrepareTargetRequest, context: grpc.ServicerContext
+    ) -> pb.PrepareTargetResponse:
+        with translated():
+            cpus = self._manager.prepare_target(decode_vmi(request.vmi_json), options_from(request.options))
+        return pb.PrepareTargetResponse(cpus=[pb.HostCpu(cell=c.cell, core=c.core, number=c.number) for c in cpus])
+
+    def GetDiskFacts(self, request: pb.GetDiskFactsRequest, context: grpc.ServicerContext) -> pb.GetDiskFactsResponse:
+        with translated():
+            found = self._manager.disk_facts(decode_vmi(request.vmi_json))
+        facts = {name: pb.DiskFacts(checksum=checksum, size=size) for name, (checksum, size) in found.items()}
+        return pb.GetDiskFactsResponse(disks=facts)
+
+    def Migrate(self, request: pb.MigrateRequest, context: grpc.ServicerContext) -> pb.MigrateResponse:
+        from virt_launcher.service.moves import wishes_from
+
+        self._command(lambda: self._manager.leave(decode_vmi(request.vmi_json), wishes_from(request)))
+        return pb.MigrateResponse()
+
+    def CancelMigration(
+        self, request: pb.CancelMigrationRequest, context: grpc.ServicerContext
+    ) -> pb.CancelMigrationResponse:
+        self._command(lambda: self._manager.traffic.cancel(request.uid))
+        return pb.CancelMigrationResponse()
+
+    def SettleMigration(
+        self, request: pb.SettleMigrationRequest, context: grpc.ServicerContext
+    ) -> pb.SettleMigrationResponse:
+        from virt_launcher.service.moves import is_gone
+
+        with translated():
+            gone = is_gone(request)
+        self._command(lambda: self._manager.traffic.settle(request.uid, gone=gone))
+        return pb.SettleMigrationResponse()
+
+    def DumpMemory(self, request: pb.DumpMemoryRequest, context: grpc.ServicerContext) -> pb.DumpMemoryResponse:
+        self._command(lambda: self._manager.dump_memory(request.volume, request.file_name))
+        return pb.DumpMemoryResponse()
+
     def _command(self, command: Callable[[], None]) -> None:
         with translated():
             command()

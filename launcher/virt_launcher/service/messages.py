@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, Measurement, State
-from virt_launcher.machine.state import CredentialsView, InterfaceView, MachineView, Synced
+from virt_launcher.machine.state import CredentialsView, InterfaceView, MachineView, MoveView, Synced
 from virt_protos.launcher.v1 import launcher_pb2 as pb
+
+if TYPE_CHECKING:
+    from virt_launcher.machine.life_signs import Silence
+    from virt_launcher.machine.memory_dump import Dump
 
 _STATES = {
     State.ABSENT: pb.DOMAIN_STATE_ABSENT,
@@ -30,6 +37,7 @@ def domain_message(view: MachineView) -> pb.Domain:
         os_info=os_message(view.agent.report) if view.agent.report.os else None,
         machine_type=view.machine_type,
         memory_bytes=view.memory_bytes,
+        processors=view.processors,
         disk_targets=dict(view.disk_targets),
         graceful_shutdown_requested=view.graceful_shutdown_requested,
         emulated=view.emulated,
@@ -37,7 +45,32 @@ def domain_message(view: MachineView) -> pb.Domain:
         agent_commands=view.agent.about.commands,
         filesystems_frozen=view.filesystems_frozen,
         access_credentials=credentials_message(view.credentials),
+        move=move_message(view.move),
+        silence=silence_message(view.silence),
+        memory_dump=dump_message(view.memory_dump),
     )
+
+
+def dump_message(dump: Dump | None) -> pb.MemoryDump | None:
+    if dump is None:
+        return None
+    return pb.MemoryDump(
+        volume=dump.volume,
+        file_name=dump.file,
+        started_us=dump.started_us,
+        ended_us=dump.ended_us,
+        failure=dump.failure,
+    )
+
+
+def move_message(view: MoveView | None) -> pb.Move | None:
+    return None if view is None else pb.Move(**asdict(view))
+
+
+def silence_message(silence: Silence | None) -> pb.Silence | None:
+    if silence is None or not silence.reason:
+        return None
+    return pb.Silence(reason=silence.reason, message=silence.message)
 
 
 def credentials_message(view: CredentialsView | None) -> pb.AccessCredentials | None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from virt_core.apis.names import EVENT_NORMAL, EVENT_WARNING
+from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS, EVENT_NORMAL, EVENT_WARNING
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 PROVISIONER = "virt-local/hostpath"
-DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ def why_pending(claim: PersistentVolumeClaim, chosen: StorageClass | None) -> Wh
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
     """As in Kubernetes: of several the youngest, of equally old ones the first by name."""
-    marked = [each for each in classes if each.metadata.annotations.get(DEFAULT_CLASS) == "true"]
+    marked = [each for each in classes if each.metadata.annotations.get(ANNOTATION_DEFAULT_CLASS) == "true"]
     by_name = sorted(marked, key=lambda each: each.metadata.name)
     return max(by_name, key=lambda each: each.metadata.creation_timestamp or "", default=None)
 

@@ -6,9 +6,12 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from msgspec.structs import replace
+
 from virt_core.apis.auth import TokenRequest, TokenRequestSpec, TokenRequestStatus
 from virt_core.apis.base import decode
 from virt_core.apis.config import ConfigMap, Secret
+from virt_core.apis.podnetworks import NetworkAttachmentDefinition
 from virt_core.apis.pods import Pod, PodStatus
 from virt_core.apis.registry import UnusableName, encode_object, segment
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim
@@ -18,6 +21,7 @@ from virt_core.kube.informer import Informer
 from virt_core.kube.patch import JsonPatch, op
 from virt_core.kube.writes import OwnWrites, difference
 from virt_core.runtime.logs import get_logger
+from virt_local.node.networks.vocabulary import NetworkError
 from virt_local.node.volumes.base import VolumeError
 
 log = get_logger(__name__)
@@ -70,10 +74,11 @@ class ApiPods:
     def all(self) -> list[Pod]:
         return self._informer.list()
 
-    def publish(self, pod: Pod, status: PodStatus) -> Pod:
+    def publish(self, pod: Pod, status: PodStatus, annotations: dict[str, str] | None = None) -> Pod:
         """Fails with Conflict when the Pod has changed meanwhile; the caller then decides anew on the new one."""
         meta = pod.metadata
-        fresh = Pod(metadata=meta, spec=pod.spec, status=status)
+        told = meta if annotations is None else replace(meta, annotations=annotations)
+        fresh = Pod(metadata=told, spec=pod.spec, status=status)
         operations = [_complete(operation) for operation in difference(pod, fresh)]
         guard = [op.test("/metadata/uid", meta.uid), op.test("/metadata/resourceVersion", meta.resource_version)]
         try:
@@ -141,6 +146,12 @@ class ApiObjects:
 
     def volume(self, name: str) -> PersistentVolume | None:
         return self._get(PersistentVolume, name, "")
+
+    def network(self, namespace: str, name: str) -> NetworkAttachmentDefinition | None:
+        try:
+            return self._get(NetworkAttachmentDefinition, name, namespace)
+        except (VolumeError, UnusableName) as err:
+            raise NetworkError(str(err)) from err
 
     def token(self, namespace: str, account: str, request: TokenRequestSpec) -> TokenRequestStatus:
         body = encode_object(TokenRequest(spec=request))

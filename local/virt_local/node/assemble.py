@@ -15,6 +15,7 @@ from virt_local.node.images.pull import pull
 from virt_local.node.images.service import ImageService
 from virt_local.node.images.store import ImageStore
 from virt_local.node.layout import NodeLayout
+from virt_local.node.networks.keeper import PodNetworks
 from virt_local.node.oci.downward import DownwardFacts
 from virt_local.node.pods.bundles import Parts
 from virt_local.node.pods.manager import PodManager
@@ -123,7 +124,7 @@ def assemble(
     containers = containers_of(settings, layout, clock)
     parts = Parts(
         layout=layout,
-        sandboxes=Sandboxes(layout, cni, clock),
+        sandboxes=Sandboxes(layout, cni, clock, PodNetworks(layout, cni.plugins, objects)),
         volumes=VolumeManager(layout, objects, clock),
         images=images,
         containers=containers,

@@ -6,8 +6,9 @@ from virt_core.runtime.clock import SystemClock
 from virt_core.runtime.logs import get_logger
 from virt_local.node import kernel
 from virt_local.node.assemble import NodeSettings, cni_of, containers_of
-from virt_local.node.cni import NetworkError
 from virt_local.node.layout import NodeLayout, remove_tree
+from virt_local.node.networks.keeper import PodNetworks
+from virt_local.node.networks.vocabulary import NetworkError
 from virt_local.node.pods.adopt import Adopter
 from virt_local.node.pods.ending import Ender
 from virt_local.node.runtime import cgroups
@@ -20,7 +21,8 @@ def purge(settings: NodeSettings) -> list[str]:
     """Run it in the node's network namespace, after the node process has ended. Returns the Pods that it ended."""
     layout, clock = NodeLayout(settings.root), SystemClock()
     layout.make()
-    sandboxes = Sandboxes(layout, cni_of(settings), clock)
+    cni = cni_of(settings)
+    sandboxes = Sandboxes(layout, cni, clock, PodNetworks(layout, cni.plugins))
     containers = containers_of(settings, layout, clock)
     ender = Ender(layout, sandboxes, containers, settings.cgroup)
     ended = []

@@ -14,14 +14,10 @@ import msgspec
 
 from virt_core.apis.base import decode, encode
 from virt_local.node.layout import write_atomic
+from virt_local.node.networks.vocabulary import CNI_VERSION, NetworkError
 
 INTERFACE = "eth0"
 _DEADLINE_S = 30.0
-_CNI_VERSION = "1.0.0"
-
-
-class NetworkError(RuntimeError):
-    """A plugin failed; the text is its message."""
 
 
 class _Address(msgspec.Struct):
@@ -48,7 +44,7 @@ class CniSettings:
 
 def network_config(settings: CniSettings) -> dict[str, Any]:
     return {
-        "cniVersion": _CNI_VERSION,
+        "cniVersion": CNI_VERSION,
         "name": settings.network,
         "type": "bridge",
         "bridge": settings.bridge,
@@ -66,10 +62,11 @@ class Cni:
     def __init__(self, settings: CniSettings) -> None:
         self._settings = settings
         self._config = network_config(settings)
+        self.plugins = Plugins(settings)
 
     def add(self, container_id: str, netns: Path, cache: Path) -> list[str]:
         """Connects a namespace; returns its addresses, IPv4 first as configured. The result is kept for `delete`."""
-        output = self._call("ADD", container_id, str(netns), self._config)
+        output = self.plugins.call(Call("ADD", "bridge", container_id, str(netns)), self._config)
         write_atomic(cache, output)
         result = decode(output, _Result)
         return [entry.address.partition("/")[0] for entry in result.ips]
@@ -79,7 +76,7 @@ class Cni:
         config = dict(self._config)
         if cache is not None and cache.exists():
             config["prevResult"] = msgspec.json.decode(cache.read_bytes())
-        self._call("DEL", container_id, str(netns or ""), config)
+        self.plugins.call(Call("DEL", "bridge", container_id, str(netns or "")), config)
         if cache is not None:
             cache.unlink(missing_ok=True)
 
@@ -93,24 +90,43 @@ class Cni:
                 found.update(lines[:1])
         return found
 
-    def _call(self, command: str, container_id: str, netns: str, config: dict[str, Any]) -> bytes:
+
+@dataclass(frozen=True)
+class Call:
+    """What a plugin is to do, for whom."""
+
+    command: str
+    plugin: str
+    container_id: str
+    netns: str
+    interface: str = INTERFACE
+    arguments: str = ""
+
+
+class Plugins:
+    def __init__(self, settings: CniSettings) -> None:
+        self.settings = settings
+
+    def call(self, call: Call, config: dict[str, Any]) -> bytes:
+        """Raises NetworkError."""
         env = {
             "PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
-            "CNI_COMMAND": command,
-            "CNI_CONTAINERID": container_id,
-            "CNI_NETNS": netns,
-            "CNI_IFNAME": INTERFACE,
-            "CNI_PATH": ":".join(self._settings.plugin_dirs),
+            "CNI_COMMAND": call.command,
+            "CNI_CONTAINERID": call.container_id,
+            "CNI_NETNS": call.netns,
+            "CNI_IFNAME": call.interface,
+            "CNI_ARGS": call.arguments,
+            "CNI_PATH": ":".join(self.settings.plugin_dirs),
         }
-        program = find_plugin("bridge", self._settings.plugin_dirs)
+        program, words = find_plugin(call.plugin, self.settings.plugin_dirs), f"the CNI plugin {call.plugin}"
         try:
             done = subprocess.run(
                 [program], input=encode(config), env=env, capture_output=True, timeout=_DEADLINE_S, check=False
             )
         except subprocess.TimeoutExpired as err:
-            raise NetworkError(f"the CNI plugin bridge took longer than {_DEADLINE_S:.0f} s to {command}") from err
+            raise NetworkError(f"{words} took longer than {_DEADLINE_S:.0f} s to {call.command}") from err
         if done.returncode != 0:
-            raise NetworkError(f"the CNI plugin bridge failed to {command}: {_reason(done.stdout, done.stderr)}")
+            raise NetworkError(f"{words} failed to {call.command}: {_reason(done.stdout, done.stderr)}")
         return done.stdout
 
 

@@ -16,6 +16,7 @@ from virt_local.node.cni import Cni
 from virt_local.node.hostfiles import hostname_of, hosts_file, resolv_conf
 from virt_local.node.images.root import OciMount
 from virt_local.node.layout import NodeLayout, load, remove_tree, save, write_atomic
+from virt_local.node.networks.keeper import PodNetworks
 from virt_local.node.runtime.records import SandboxRecord
 from virt_local.node.users import PodUsers
 
@@ -25,7 +26,15 @@ _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
 
 
 class Sandboxes:
-    def __init__(self, layout: NodeLayout, cni: Cni, clock: Clock, resolv: Path = Path("/etc/resolv.conf")) -> None:
+    def __init__(
+        self,
+        layout: NodeLayout,
+        cni: Cni,
+        clock: Clock,
+        networks: PodNetworks,
+        resolv: Path = Path("/etc/resolv.conf"),
+    ) -> None:
+        self.networks = networks
         self._layout = layout
         self._cni = cni
         self._clock = clock
@@ -62,6 +71,7 @@ class Sandboxes:
             record.ips = list(node_ips)
         else:
             record.ips = self._cni.add(uid, self._layout.netns(uid), directory / "network.json")
+            self.networks.follow(pod)
         record.attached = True
         self._write_files(pod, record.ips)
         save(directory / "sandbox.json", record)
@@ -77,6 +87,7 @@ class Sandboxes:
         directory, netns = self._layout.sandbox(uid), self._layout.netns(uid)
         record = self.load(uid)
         if record is None or not record.host_network:
+            self.networks.detach(uid)
             mounted = bool(kernel.mounts_below(netns))
             self._cni.delete(uid, netns if mounted else None, directory / "network.json")
         for path in (netns, self._layout.userns(uid)):

@@ -7,13 +7,15 @@ mounts translate (idmapped mounts), no file is changed.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
+from virt_core.runtime import mounts
 from virt_core.runtime.files import private_directory
 from virt_local.node import kernel
 
@@ -23,17 +25,7 @@ FIRST, SIZE, RANGES = 0x70000000, 65536, 4096
 TAKEN = Path("/run/virtpod-users")
 _DEADLINE_S = 20.0
 
-_SYS_OPEN_TREE, _SYS_MOVE_MOUNT, _SYS_MOUNT_SETATTR = 428, 429, 442  # The same on every architecture.
-_AT_FDCWD, _AT_EMPTY_PATH = -100, 0x1000
-_OPEN_TREE = 1 | os.O_CLOEXEC
-_MOVE_FROM_DESCRIPTOR = 4
-_ATTR_IDMAP = 0x100000
-
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _Attributes(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns")]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -106,25 +98,26 @@ def forget(path: Path) -> None:
 
 def show(source: Path, target: Path, users: PodUsers) -> None:
     """Mounts what is at `source` also at `target`, where the owners are those that the Pod has for the numbers."""
-    tree = _call(_SYS_OPEN_TREE, _AT_FDCWD, os.fsencode(source), ctypes.c_uint(_OPEN_TREE), what=f"clone {source}")
+    tree = _at(source, mounts.clone)
     try:
-        userns = os.open(users.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            wish = _Attributes(set=_ATTR_IDMAP, userns=userns)
-            _call(
-                *(_SYS_MOUNT_SETATTR, tree, b"", ctypes.c_uint(_AT_EMPTY_PATH), ctypes.byref(wish)),
-                ctypes.c_size_t(ctypes.sizeof(wish)),
-                what=f"translate the owners in {source}: its file system cannot be shown to a Pod with own users",
-            )
-        finally:
-            os.close(userns)
+            _at(users.path, lambda userns: mounts.translate(tree, userns), os.O_RDONLY)
+        except OSError as error:
+            raise OSError(
+                error.errno, f"{os.strerror(error.errno or 0)} ({source} cannot be shown to a Pod with own users)"
+            ) from error
         _make_point(source, target)
-        _call(
-            *(_SYS_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), ctypes.c_uint(_MOVE_FROM_DESCRIPTOR)),
-            what=f"mount {source} at {target}",
-        )
+        _at(target, lambda place: mounts.put(tree, place))
     finally:
         os.close(tree)
+
+
+def _at(path: Path, act: Callable[[int], T], flags: int = os.O_PATH) -> T:
+    fd = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        return act(fd)
+    finally:
+        os.close(fd)
 
 
 def _make_point(source: Path, target: Path) -> None:
@@ -133,14 +126,6 @@ def _make_point(source: Path, target: Path) -> None:
         target.mkdir(exist_ok=True)
     else:
         target.touch()
-
-
-def _call(*arguments: object, what: str) -> int:
-    result: int = _libc.syscall(*arguments)
-    if result < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, f"{os.strerror(number)} ({what})")
-    return result
 
 
 def work_here(directory: Path) -> bool:

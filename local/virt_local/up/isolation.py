@@ -7,6 +7,7 @@ machine, of virt-handler and the node, or with another instance.
 
 from __future__ import annotations
 
+from virt_local.node.networks.definition import LINK_PREFIX
 from virt_local.up.instance import Instance, Node
 
 #: The bridges of all instances carry this number, so that each instance knows the others' without their names.
@@ -40,7 +41,11 @@ def host_chains(instance: Instance, family: str, nodes: str) -> str:
 
 
 def node_table(instance: Instance, node: Node, family: str, bridge: str) -> str:
-    """For the node's own namespace: the Pods on the bridge pass with their own addresses only, and do not get in."""
+    """For the node's own namespace: the Pods on the bridge pass with their own addresses only, and do not get in.
+
+    The networks beside the Pod network are no way to anywhere: nothing that comes from them is let in or routed. Where
+    the kernel shows bridged packets to these rules, they go from a link to itself; there is no route between links.
+    """
     pods = node.pod_cidr if family == "ip" else node.pod_cidr_v6
     table = f"{family} {instance.nft_table}"
     return f"""add table {table}
@@ -49,6 +54,7 @@ table {table} {{
   chain input {{
     type filter hook input priority filter; policy accept;
     iifname "{bridge}" goto from_pods
+    iifname "{LINK_PREFIX}*" counter drop
     iifname != "lo" {family} saddr {_pods_of_all(instance, family)} goto from_pods
   }}
   chain from_pods {{
@@ -58,6 +64,7 @@ table {table} {{
   }}
   chain forward {{
     type filter hook forward priority filter; policy accept;
+    iifname "{LINK_PREFIX}*" oifname != "{LINK_PREFIX}*" counter drop
     iifname "{bridge}" {family} saddr != {pods} counter drop
   }}
 }}

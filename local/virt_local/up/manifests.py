@@ -13,7 +13,7 @@ import msgspec
 from virt_core import manifests
 from virt_core.apis import names
 from virt_local.apiserver.security.bootstrap_roles import bootstrap_objects
-from virt_local.controllers.claim_rules import DEFAULT_CLASS, PROVISIONER
+from virt_local.controllers.claim_rules import PROVISIONER
 from virt_local.up.instance import Instance
 from virt_local.up.material import NAMESPACE, Material
 
@@ -31,7 +31,8 @@ def base_objects(material: Material) -> list[Object]:
 def product_objects(instance: Instance, material: Material) -> list[Object]:
     """Virtpod's own CRDs, accounts, webhooks and API services, and where virt-api listens."""
     bundle = base64.b64encode(material.virtpod_ca.pem).decode()
-    return [*_cached_manifests(instance.run_dir, bundle), _marked(_virt_api_endpoint(instance))]
+    own = (_virt_api_endpoint(instance), network_definitions())
+    return [*_cached_manifests(instance.run_dir, bundle), *map(_marked, own)]
 
 
 def default_configuration() -> Object:
@@ -87,7 +88,7 @@ def _front_proxy(material: Material) -> list[Object]:
 
 def _storage_class() -> Object:
     obj = _object("storage.k8s.io/v1", "StorageClass", "hostpath")
-    obj["metadata"]["annotations"] = {DEFAULT_CLASS: "true"}
+    obj["metadata"]["annotations"] = {names.ANNOTATION_DEFAULT_CLASS: "true"}
     return obj | {"provisioner": PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
 
 
@@ -100,6 +101,23 @@ def _virt_api_endpoint(instance: Instance) -> Object:
         "ports": [{"name": "https", "port": instance.api_port, "protocol": "TCP"}],
         "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}],
     }
+
+
+def network_definitions() -> Object:
+    """The kind by which secondary networks are defined, as Multus brings it to a cluster; the nodes run them."""
+    group, plural = "k8s.cni.cncf.io", "network-attachment-definitions"
+    obj = _object("apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{plural}.{group}")
+    names = {
+        "plural": plural,
+        "singular": "network-attachment-definition",
+        "kind": "NetworkAttachmentDefinition",
+        "listKind": "NetworkAttachmentDefinitionList",
+        "shortNames": ["net-attach-def"],
+    }
+    spec = {"type": "object", "properties": {"config": {"type": "string", "maxLength": 65536}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec}}}
+    versions = [{"name": "v1", "served": True, "storage": True, "schema": schema}]
+    return obj | {"spec": {"group": group, "scope": "Namespaced", "names": names, "versions": versions}}
 
 
 def _object(api_version: str, kind: str, name: str, namespace: str = "") -> Object:

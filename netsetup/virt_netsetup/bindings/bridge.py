@@ -14,13 +14,15 @@ from virt_netsetup import guard
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
 from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp
-from virt_netsetup.model import Address, PodNic, Record
+from virt_netsetup.model import Address, NetsetupError, PodNic, Record
 from virt_netsetup.nicsteps import RestoreNic, TakeNic
 from virt_netsetup.steps import InstallTables, RemoveTables, StartDhcp, Step, StopDhcp, Sysctl
 from virt_netsetup.tables import name_for
 
 # Kernels are built without dummies here and there; a bridge without ports keeps an address as well.
 HOLDER_KINDS = ("dummy", "bridge")
+#: Links that do not pass on what is for another MAC behind them.
+DEAF_KINDS = ("macvlan", "ipvlan")
 
 
 def renamed(nic: PodNic) -> str:
@@ -28,12 +30,17 @@ def renamed(nic: PodNic) -> str:
 
 
 def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int) -> Wiring:
+    if nic.kind in DEAF_KINDS:
+        words = f"{nic.name} is a {nic.kind}, which takes frames for its own MAC only and so has none for a guest"
+        raise NetsetupError("binding", f"{words}; use a network by the bridge plugin", critical=True)
     mac = private_mac(plan.vmi_uid, interface.name, "bridge")
     ipv4 = nic.global_addresses(4)
     steps: list[Step] = [
         AddLink(nic.bridge, "bridge", mac, nic.mtu),
         SetMtu(nic.bridge, nic.mtu),
         TakeNic(nic, renamed(nic), mac, nic.bridge),
+        # Another NIC may have made the Pod a router; this network is bridged, and nobody on it gets through the Pod.
+        *(Sysctl(f"net/{family}/conf/{nic.bridge}/forwarding", "0", optional=True) for family in ("ipv4", "ipv6")),
         *tap_steps(nic, plan, interface),
         InstallTables((guard.table(nic, _guest(interface, nic)),)),
         *_holder(nic),

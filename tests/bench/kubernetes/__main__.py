@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import apiload, control
+from tests.bench import apiload, control, moves, plugging, relay
 from tests.bench.__main__ import handoff_rows, unpack_boot
 from tests.bench.floor import libvirt, pss_kib, raw_qemu
 from tests.bench.kubernetes import costs, scale, starts
@@ -156,6 +156,12 @@ def raw_floor() -> Floor:
             return Floor(qemu, virt, pss_kib(daemon.pid) / 1024)
 
 
+def migration_rows(engine: Kubernetes) -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        return moves.rows(engine, unpack_boot(Path(folder)))
+
+
 def main() -> None:
     engine = attach()
     engine.start()
@@ -169,11 +175,13 @@ def main() -> None:
     raw = Row("a raw domain running", "", floor=f"QEMU {floor.qemu_s:.2f} s, libvirt {floor.libvirt_s:.2f} s")
     parts: dict[str, Callable[[], list[Row]]] = {
         "single starts": lambda: [*single_rows(engine, pod), raw],
+        "plugging": lambda: plugging.rows(engine, "<= 3 s"),
         "bursts": lambda: burst_rows(engine, pod),
         "memory": lambda: memory_rows(engine, floor.libvirtd_mib),
         "API writes": lambda: write_rows(engine, pod),
         "admission": lambda: admission_rows(engine),
         "services": lambda: costs.service_rows(engine),
+        "migration": lambda: [*migration_rows(engine), *relay.rows()],
     }
     if COUNTS:
         parts[f"the control plane alone: {', '.join(map(str, COUNTS))} VMIs"] = lambda: scale.rows(engine, COUNTS)

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -29,7 +30,9 @@ from virt_core.apis.auth import SubjectAccessReview, TokenReview, TokenReviewSta
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.domain import DomainSpec
 from virt_core.apis.meta import Condition, ObjectMeta
-from virt_core.apis.nodes import Node
+from virt_core.apis.migration import VirtualMachineInstanceMigration
+from virt_core.apis.nodes import Namespace, Node
+from virt_core.apis.policy import MigrationPolicy
 from virt_core.apis.vm import VirtualMachine, VirtualMachineInstanceTemplateSpec, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface, VirtualMachineInstanceStatus
@@ -37,7 +40,7 @@ from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.errors import ApiError, Conflict, Invalid, NotFound
 from virt_core.kube.patch import Patch
 from virt_core.rpc.server import serve_tcp
-from virt_core.rpc.status import RpcFailure, failed_precondition
+from virt_core.rpc.status import RpcFailure, failed_precondition, not_found
 from virt_core.rpc.tls import TlsFiles, require_peer_name
 from virt_core.runtime.clock import FakeClock
 from virt_protos.launcher.v1 import launcher_pb2
@@ -63,10 +66,15 @@ class FakeClient:
         self.tokens: list[str] = []
         self.patches: list[tuple[str, str, Any, dict[str, str]]] = []
         self.patch_failures: list[ApiError] = []
+        self.policies: list[MigrationPolicy] = []
+        self.namespaces: dict[str, Namespace] = {"default": Namespace(metadata=ObjectMeta(name="default"))}
+        self.jobs: list[tuple[VirtualMachineInstanceMigration, bool]] = []
+        self.create_failures: list[ApiError] = []
 
     def _kept(self, cls: type[Any]) -> dict[str, Any]:
         kept: dict[type[Any], dict[str, Any]] = {
             Node: self.nodes,
+            Namespace: self.namespaces,
             VirtualMachine: self.vms,
             VirtualMachineInstance: self.vmis,
         }
@@ -96,7 +104,16 @@ class FakeClient:
             self._kept(cls)[name] = stored
         return old
 
-    def create(self, obj: Any) -> Any:
+    def list(self, cls: type[Any]) -> Any:
+        assert cls is MigrationPolicy
+        return SimpleNamespace(items=self.policies)
+
+    def create(self, obj: Any, *, dry_run: bool = False) -> Any:
+        if isinstance(obj, VirtualMachineInstanceMigration):
+            if self.create_failures:
+                raise self.create_failures.pop(0)
+            self.jobs.append((obj, dry_run))
+            obj.metadata.name = f"{obj.metadata.generate_name}x"
         if isinstance(obj, TokenReview):
             self.tokens.append(obj.spec.token)
             name = _USERS.get(obj.spec.token)
@@ -155,6 +172,21 @@ class FakeNode(node_pb2_grpc.NodeServicer):
         self.full = False
         self.agent = False
         self.mute = False
+        self.move: launcher_pb2.Move | None = None
+        self.forecasts: list[Any] = []
+
+    def GetMove(self, request: Any, context: Any) -> Any:
+        if self.move is None or request.job_uid != self.move.uid:
+            raise not_found("no move has left this node")
+        return node_pb2.GetMoveResponse(move=self.move)
+
+    def ForecastMove(self, request: Any, context: Any) -> Any:
+        self.forecasts.append(request)
+        if self.refuse:
+            raise failed_precondition(self.refuse)
+        return node_pb2.ForecastMoveResponse(
+            convergence=node_pb2.CONVERGENCE_NO, message="will not converge", dirty_bytes_per_second=7, expected_ms=1500
+        )
 
     def Hello(self, request: Any, context: Any) -> Any:
         require_peer_name(context, names.TLS_NAME_API)
@@ -238,6 +270,8 @@ class FakeNode(node_pb2_grpc.NodeServicer):
                 return
             if request.data == b"displaced":
                 raise RpcFailure(grpc.StatusCode.ABORTED, "another client has taken over")
+            if request.data == b"moved":
+                raise RpcFailure(grpc.StatusCode.UNAVAILABLE, names.STREAM_MOVED)
             if request.data == b"fail":
                 raise failed_precondition("the device broke")
             yield node_pb2.StreamResponse(data=request.data)

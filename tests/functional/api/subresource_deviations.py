@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
-from virt_core.apis.support.cluster import HOTPLUG_VOLUMES
 from virt_core.apis.support.table import TODAY
 
 #: Subresources that belong to things which are not built yet; they are not found.
 NOT_BUILT = {name: feature.what for name, feature in TODAY.subresources.items()}
-
-_CLAIM = {"persistentVolumeClaim": {"claimName": "none"}}
-_ADD = json.dumps({"name": "x", "disk": {"disk": {"bus": "scsi"}}, "volumeSource": _CLAIM})
-_REMOVE = json.dumps({"name": "none"})
-#: While a running machine cannot be given a volume, it is not said that it was.
-_PLUGGING = (409, TODAY.refusal(HOTPLUG_VOLUMES))
 
 _NO_AGENT = (409, "no agent is a state of the guest, not an internal error")
 _ABSENT = (404, "an absent VMI is not found, whatever is asked of it")
@@ -36,7 +27,5 @@ DEVIATIONS: dict[tuple[str, str, str], tuple[int, str]] = {
         for state in ("running", "paused")
     },
     **{(state, "unfreeze", "null"): _NO_AGENT for state in ("running", "paused")},
-    **{(state, "addvolume", _ADD): _PLUGGING for state in ("running", "paused", "always")},
-    **{(state, "removevolume", _REMOVE): _PLUGGING for state in ("running", "paused", "always")},
     ("manual, running", "stop", '{"gracePeriod": -1}'): (400, "a negative grace period means nothing"),
 }

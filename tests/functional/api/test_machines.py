@@ -9,8 +9,12 @@ import pytest
 from functional.api.rig import Rig, make_vm, make_vmi
 from functional.api.test_http import BEARER, call
 
+from virt_api.problems import Problem
+from virt_api.subresources import volumes
+from virt_core.apis.devices import Disk
 from virt_core.apis.meta import OwnerReference, StatusCause, StatusDetails
 from virt_core.apis.nodes import Node, NodeSpec, Taint
+from virt_core.apis.vm import AddVolumeOptions, HotplugVolumeSource, RemoveVolumeOptions
 from virt_core.kube.errors import Conflict, Invalid
 
 PVC = {"name": "data", "disk": {"disk": {"bus": "scsi"}}, "volumeSource": {"persistentVolumeClaim": {"claimName": "c"}}}
@@ -161,20 +165,38 @@ def test_addvolume_takes_only_what_is_whole(rig: Rig) -> None:
     assert put(rig, "removevolume", {})[0] == 400
 
 
-@pytest.mark.parametrize("vmi", [True, False])
-@pytest.mark.parametrize(("verb", "body"), [("addvolume", PVC), ("removevolume", {"name": "c"})])
-def test_the_volumes_of_a_running_machine_stay(rig: Rig, verb: str, body: dict[str, Any], vmi: bool) -> None:
-    """No guest would see it, so nothing is written and a sentence says why; also when it is only asked."""
+def test_the_volumes_of_a_running_machine_change(rig: Rig) -> None:
+    """Of a VM by its template, of a VMI without one by its own spec."""
     rig.client.vms["vm1"] = make_vm(strategy="Always")
-    for asked in (body, {**body, **DRY}):
-        status, answer = put(rig, verb, asked, vmi=vmi)
-        assert (status, answer["reason"]) == (409, "Conflict")
-        assert "vm1 is running" in answer["message"]
-        assert "not built yet" in answer["message"]
-    assert not rig.client.patches
+    assert put(rig, "addvolume", PVC)[0] == 202
+    template = rig.client.vms["vm1"].spec.template
+    assert template is not None
+    assert [volume.name for volume in template.spec.volumes] == ["data"]
+    assert put(rig, "addvolume", {**PVC, **DRY}, vmi=True)[0] == 202
+    assert not rig.client.vmis["vm1"].spec.volumes
+    assert put(rig, "addvolume", PVC, vmi=True)[0] == 202
+    (volume,) = rig.client.vmis["vm1"].spec.volumes
+    assert volume.persistent_volume_claim is not None
+    assert volume.persistent_volume_claim.hotpluggable
+    assert put(rig, "removevolume", {"name": "data"}, vmi=True)[0] == 202
+    assert not rig.client.vmis["vm1"].spec.volumes
 
 
-@pytest.mark.parametrize("sub", ["migrate", "memorydump", "removememorydump", "backup"])
+def test_a_removal_takes_back_an_adding_that_nobody_has_begun_with() -> None:
+    add = AddVolumeOptions(name="data", disk=Disk(name="data"), volume_source=HotplugVolumeSource())
+    remove = RemoveVolumeOptions(name="data")
+    vm = make_vm()
+    vm.status.volume_requests = volumes._queue(vm, add)
+    with pytest.raises(Problem, match="already under way"):
+        volumes._queue(vm, add)
+    vm.status.volume_requests = volumes._queue(vm, remove)
+    assert [request.remove_volume_options for request in vm.status.volume_requests] == [remove]
+    for again in (add, remove):
+        with pytest.raises(Problem, match="already under way"):
+            volumes._queue(vm, again)
+
+
+@pytest.mark.parametrize("sub", ["backup"])
 def test_what_is_not_built_is_not_found_and_says_so(rig: Rig, sub: str) -> None:
     status, answer = put(rig, sub)
     assert status == 404
@@ -234,6 +256,15 @@ def test_evacuation_is_cancelled_unless_the_node_is_drained(rig: Rig) -> None:
     rig.client.nodes["node1"] = known
     assert put(rig, "evacuate/cancel", {"evacuationNodeName": "node1"}, vmi=True)[0] == 200
     assert rig.client.vmis["vm1"].status.evacuation_node_name == ""
+
+
+def test_a_machine_without_a_mark_leaves_a_drained_node_all_the_same(rig: Rig) -> None:
+    known = rig.client.nodes["node1"]
+    assert put(rig, "evacuate/cancel", {"evacuationNodeName": "node1"}, vmi=True)[0] == 200
+    rig.client.nodes["node1"] = Node(
+        metadata=known.metadata, spec=NodeSpec(taints=[Taint(key="kubevirt.io/drain", effect="NoSchedule")])
+    )
+    assert put(rig, "evacuate/cancel", {"evacuationNodeName": "node1"}, vmi=True)[0] == 400
 
 
 def test_commands_reach_the_node(rig: Rig) -> None:

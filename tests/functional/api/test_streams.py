@@ -88,6 +88,17 @@ def test_a_failure_of_the_node_is_said_in_the_close_frame(rig: Rig) -> None:
     connect(rig, rig.sub("console"), talk)
 
 
+def test_a_guest_that_moves_says_so_in_the_close_frame(rig: Rig) -> None:
+    """With a code of its own: the client knows by it that the guest can be had again."""
+
+    async def talk(socket: aiohttp.ClientWebSocketResponse) -> None:
+        await socket.send_bytes(b"moved")
+        message = await socket.receive()
+        assert (message.data, message.extra) == (1012, "the guest has moved to another node")
+
+    connect(rig, rig.sub("console"), talk)
+
+
 def test_a_displaced_client_sees_the_bare_end_of_its_connection(rig: Rig) -> None:
     """What was read before arrives; then no close frame, which clients would take for the guest's end or a failure."""
 

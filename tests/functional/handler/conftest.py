@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from framework import fake_netsetup
 from framework.fake_kube import FakeKube, fake_kube
 from framework.vmis import NODE, POD_UID, UID, handed_over
 from framework.waiting import eventually, running
@@ -24,11 +26,6 @@ from virt_handler.pods.peers import PodOf
 from .fakelauncher import FakeLauncher
 
 VMI = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm"
-NETSETUP = """#!/bin/sh
-cat > "$0.plan"
-echo '{"interfaces":[{"name":"default","tap":"tap0","mac":"02:00:00:00:00:01","mtu":1500,"podIps":["10.1.2.3"],
-"podInterface":"eth0"}]}'
-"""
 
 
 class Node:
@@ -42,8 +39,6 @@ class Node:
         #: Whose a process is.
         self.pod_of: PodOf = lambda _pid: POD_UID
         self.netsetup = root / "netsetup"
-        self.netsetup.write_text(NETSETUP)
-        self.netsetup.chmod(0o755)
 
     def add_pod(self, uid: str) -> tuple[Path, Path]:
         """Its volumes for the sockets and for the machine."""
@@ -58,13 +53,14 @@ class Node:
         """A virt-handler process, but for its process."""
         handler = Handler(self.kube.client(), NODE, str(self.pods), str(self.root / "info"), str(self.root / "state"))
         handler.contacts._pod_of = self.pod_of
-        controller: HandlerController = handler.controller(str(self.netsetup))
+        controller: HandlerController = handler.controller(shlex.join(fake_netsetup.command(self.netsetup)))
         controller.restore()
         loop = Controller("vmi", handler.queue, controller.reconcile, 2, [handler.vmis])
         with running(
             *(each.run for each in handler.vmis.informers),
             handler.watcher.run,
             handler.gate.run,
+            handler.network.run,
             handler.recorder.run,
             loop.run,
         ):
@@ -119,7 +115,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
         fd = os.open("/proc/self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         return isolation.PodNetns(os.getpid(), fd, names.LAUNCHER_UID)
 
+    def our_process(_pod: str, pid: int) -> isolation.PodProcess:
+        return isolation.PodProcess(os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC), os.pidfd_open(pid))
+
     monkeypatch.setattr(isolation, "open_netns", ours)
+    monkeypatch.setattr(isolation, "open_process", our_process)
     monkeypatch.setattr(isolation, "pod_pids", lambda *_: [])
     with ExitStack() as stack:
         yield Node(tmp_path, stack.enter_context(fake_kube()))

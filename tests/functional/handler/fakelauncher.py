@@ -21,6 +21,12 @@ from virt_protos.launcher.v1 import launcher_pb2_grpc
 from virt_protos.notify.v1 import notify_pb2
 from virt_protos.notify.v1.notify_pb2_grpc import NotifyStub
 
+STARTED = pb.Domain(
+    state=pb.DOMAIN_STATE_RUNNING,
+    machine_type="pc-q35-7.2",
+    interfaces=[pb.GuestInterface(name="default", mac="02:00:00:00:00:01", from_domain=True)],
+)
+
 
 class FakeLauncher(launcher_pb2_grpc.LauncherServicer):
     def __init__(self, sockets: Path, vmi_uid: str, domain: pb.Domain | None = None) -> None:
@@ -82,13 +88,7 @@ class FakeLauncher(launcher_pb2_grpc.LauncherServicer):
             raise self.sync_failures.pop(0)
         self.synced = pb.Synced(digest=request.digest, needs_restart=self.needs)
         now = time.time_ns() // 1000
-        self.tell(
-            pb.Domain(
-                state=pb.DOMAIN_STATE_RUNNING,
-                machine_type="pc-q35-7.2",
-                interfaces=[pb.GuestInterface(name="default", mac="02:00:00:00:00:01", from_domain=True)],
-            )
-        )
+        self.tell(self.domain if self.domain.state == pb.DOMAIN_STATE_PAUSED else STARTED)
         handoffs = [pb.Handoff(name=name, time_us=now) for name in ("domain-defined", "guest-started")]
         return pb.SyncVMIResponse(domain=self.domain, handoffs=handoffs, synced=self.synced)
 

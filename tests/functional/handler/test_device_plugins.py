@@ -13,12 +13,15 @@ import pytest
 from framework.fake_kubelet import FakeKubelet
 from framework.waiting import eventually, no_leaked_threads, running
 
+from tests.unit.launcher.cases import Case, context_of
 from virt_core.kube.configvalues import ClusterConfig
 from virt_core.rpc.status import failure_of
 from virt_core.runtime.clock import SystemClock
 from virt_handler.node.devices import manager as managers
 from virt_handler.node.devices.manager import DeviceManager
 from virt_handler.node.devices.units import Host
+from virt_launcher.convert.converter import convert
+from virt_launcher.domain.devices import HostAddress
 
 TUN, KVM, VHOST = (f"devices.kubevirt.io/{name}" for name in ("tun", "kvm", "vhost-net"))
 VSOCK = "devices.kubevirt.io/vhost-vsock"
@@ -46,6 +49,27 @@ class Rig:
         node.parent.mkdir(parents=True, exist_ok=True)
         node.symlink_to("/dev/null")
         return node
+
+    def stick(self, port: str, bus: int, number: int) -> None:
+        entry = self.root / "sys/bus/usb/devices" / port
+        entry.mkdir(parents=True)
+        for name, value in {"idVendor": "46f4", "idProduct": "0001", "busnum": bus, "devnum": number}.items():
+            (entry / name).write_text(f"{value}\n")
+        self.node(f"/dev/bus/usb/{bus:03}/{number:03}")
+
+    def slice(self, uuid: str, group: int) -> None:
+        card = self.root / "sys/devices/0000:65:00.0"
+        kind = card / "mdev_supported_types/nvidia-222"
+        kind.mkdir(parents=True, exist_ok=True)
+        (kind / "name").write_text("GRID T4-1B\n")
+        entry = card / uuid
+        entry.mkdir()
+        (entry / "mdev_type").symlink_to(kind)
+        (entry / "iommu_group").symlink_to(f"../groups/{group}")
+        devices = self.root / "sys/bus/mdev/devices"
+        devices.mkdir(parents=True, exist_ok=True)
+        (devices / uuid).symlink_to(entry)
+        self.node(f"/dev/vfio/{group}")
 
     def gpu(self) -> None:
         entry = self.root / "sys/bus/pci/devices/0000:65:00.0"
@@ -194,3 +218,44 @@ def test_gated_device_is_offered_while_its_gate_is_open(rig: Rig) -> None:
         gates()
         eventually(lambda: rig.kubelet.devices[VSOCK] == {})
         assert len(rig.kubelet.healthy(TUN)) == 3
+
+
+def test_what_the_kubelet_is_given_becomes_the_guests_devices(rig: Rig) -> None:
+    """From sysfs over the kubelet into the container's environment, and from there into the domain."""
+    first, second = "b3a1c2d4-0000-4000-8000-000000000001", "b3a1c2d4-0000-4000-8000-000000000002"
+    rig.gpu()
+    rig.slice(first, 30)
+    rig.slice(second, 31)
+    for number, port in enumerate(("1-1", "1-2", "2-1", "2-2"), start=3):
+        rig.stick(port, int(port[0]), number)
+    selector = {"vendor": "46F4", "product": "0001"}
+    permitted = PERMITTED | {
+        "mediatedDevices": [{"mdevNameSelector": "GRID T4-1B", "resourceName": "example.com/slice"}],
+        "usb": [{"resourceName": "example.com/pair", "selectors": [selector, selector]}],
+    }
+    rig.configuration = ClusterConfig(permitted_host_devices=permitted)
+    environment: dict[str, str] = {}
+    with rig.manager():
+        for resource in (GPU, "example.com/slice", "example.com/pair"):
+            eventually(lambda resource=resource: rig.kubelet.healthy(resource))
+            given = rig.kubelet.allocate(resource, *rig.kubelet.healthy(resource))
+            environment |= dict(given.envs)
+    asked = {
+        "gpus": [{"name": "whole", "deviceName": GPU}, {"name": "part", "deviceName": "example.com/slice"}],
+        "hostDevices": [
+            {"name": "other", "deviceName": "example.com/slice"},
+            {"name": "one", "deviceName": "example.com/pair"},
+            {"name": "two", "deviceName": "example.com/pair"},
+        ],
+    }
+    domain = convert(context_of(Case(domain={"devices": asked}, context={"environment": environment})))
+    found = {device.alias: device.source for device in domain.devices.hostdevs if device.source is not None}
+    assert found["ua-gpu-whole"] == HostAddress(domain="0x0000", bus="0x65", slot="0x00", function="0x0")
+    assert {found["ua-gpu-part"].uuid, found["ua-hostdevice-other"].uuid} == {first, second}
+    pairs = {name: (found[f"ua-usb-host-{name}"], found[f"ua-usb-host-{name}-1"]) for name in ("one", "two")}
+    assert [(each.bus, each.device) for pair in pairs.values() for each in pair] == [
+        ("1", "3"),
+        ("1", "4"),
+        ("2", "5"),
+        ("2", "6"),
+    ]

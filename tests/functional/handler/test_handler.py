@@ -15,6 +15,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+from framework import fake_netsetup
 from framework.vmis import POD_UID, UID
 from framework.waiting import eventually
 
@@ -94,8 +95,8 @@ def test_impossible_vmi_fails_with_the_launchers_words(node: Node, launcher: Fak
 
 
 def test_network_failure_fails_the_vmi(node: Node, launcher: FakeLauncher) -> None:
-    node.netsetup.write_text(
-        '#!/bin/sh\necho \'{"error":{"step":"bridge","message":"no eth0","critical":true}}\'\nexit 1\n'
+    node.netsetup.with_suffix(fake_netsetup.ANSWER).write_text(
+        '{"error":{"step":"bridge","message":"no eth0","critical":true}}'
     )
     with node.handler():
         node.put(**HAND_OVER_NOW)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -38,7 +39,7 @@ def put(node: Node, runs_on: str, pods: dict[str, str], target: str = "") -> Non
     labels = {names.LABEL_NODE_NAME: runs_on} | ({names.LABEL_MIGRATION_TARGET_NODE: target} if target else {})
     status: dict[str, Any] = {"nodeName": runs_on, "activePods": pods}
     if target:
-        status["migrationState"] = {"targetNode": target}
+        status["migrationState"] = {"migrationUid": "job", "targetNode": target}
     node.put(phase="Running", status=status, metadata={"labels": labels})
 
 
@@ -60,24 +61,44 @@ def pause(handler: Handler, node: Node) -> None:
 
 
 def test_guest_moves_in(node: Node, launcher: FakeLauncher) -> None:
-    """Before the hand-over the node gets ready and says nothing; from then on it speaks for the VMI."""
+    """While it arrives the node gets ready and says nothing; once it is whole the node takes it over, and speaks."""
     launcher.open()
     with node.handler() as handler:
         put(node, ELSEWHERE, {REMOTE_POD: ELSEWHERE, POD_UID: NODE}, target=NODE)
         eventually(lambda: met(handler, POD_UID, Role.TARGET))
         eventually(lambda: node.kept("network") == [f"{POD_UID}.json"])
         assert json.loads((node.root / "netsetup.plan").read_text())["podUid"] == POD_UID
-        launcher.tell(PAUSED)
+        launcher.tell(pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="Migration"))
         with pytest.raises(RpcFailure, match="has no guest on node node1") as refused:
             pause(handler, node)
         assert refused.value.code is grpc.StatusCode.FAILED_PRECONDITION
         assert node.vmi_writes() == 0
         # The label of the target goes and that of the node comes: the VMI leaves one watch and enters the other.
-        put(node, NODE, {POD_UID: NODE})
+        launcher.tell(PAUSED)
         eventually(lambda: node.condition("Paused").get("reason") == "PausedByUser")
         pause(handler, node)
     assert launcher.calls.count("Pause") == 1
-    assert not {"SyncVMI", "Shutdown", "Kill", "Delete"} & set(launcher.calls)
+    assert not {"Shutdown", "Kill", "Delete"} & set(launcher.calls)
+
+
+def test_guest_that_moved_in_becomes_what_its_vmi_asks_for(node: Node, launcher: FakeLauncher) -> None:
+    """What was wished while it was under way is done when it is here, and what is wished later like anywhere."""
+    launcher.open()
+    with node.handler() as handler:
+        put(node, ELSEWHERE, {REMOTE_POD: ELSEWHERE, POD_UID: NODE}, target=NODE)
+        eventually(lambda: met(handler, POD_UID, Role.TARGET))
+        eventually(lambda: node.kept("network"))
+        launcher.tell(pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="Migration"))
+        assert "SyncVMI" not in launcher.calls
+        launcher.tell(RUNNING)
+        eventually(lambda: launcher.calls.count("SyncVMI") == 1)
+        assert node.vmi()["status"]["nodeName"] == NODE
+        vmi = copy.deepcopy(node.vmi())
+        vmi["spec"]["domain"]["devices"]["interfaces"][0]["state"] = "down"
+        node.kube.put(VMI, vmi)
+        eventually(lambda: launcher.calls.count("SyncVMI") == 2)
+    asked = [json.loads(each.vmi_json)["spec"]["domain"]["devices"]["interfaces"][0] for each in launcher.requests]
+    assert [each.get("state") for each in asked] == [None, "down"]
 
 
 def test_guest_moves_away(node: Node, launcher: FakeLauncher) -> None:
@@ -146,7 +167,7 @@ def test_target_that_ends_is_forgotten_and_the_vmi_goes_on(node: Node, process: 
 
 def test_two_pods_of_one_vmi_on_one_node(node: Node, process: subprocess.Popen[str], second: FakeLauncher) -> None:
     """The guest went away and comes back while its first Pod is still here."""
-    second.domain = RUNNING
+    second.domain = pb.Domain(state=pb.DOMAIN_STATE_PAUSED, reason="Migration")
     second.open()
     with node.handler() as handler:
         node.put(status={"handoffs": []})

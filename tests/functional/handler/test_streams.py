@@ -164,6 +164,19 @@ def test_new_client_closes_the_one_before(service: Service, device: Device) -> N
         second.end()
 
 
+def test_a_machine_that_leaves_says_so(service: Service, device: Device) -> None:
+    """QEMU closes its devices before anybody has told that the guest arrived; a move that failed is no reason."""
+    running = launcher_pb2.DOMAIN_STATE_RUNNING
+    for number, failed in ((2, False), (3, True)):
+        move = launcher_pb2.Move(uid="job", started_us=1, failed=failed)
+        service.session.domain_told(launcher_pb2.Domain(state=running, move=move), number)
+        with service.stub() as stub:
+            client = Client(stub).opened()
+            eventually(lambda seen=number - 1: len(device.clients) >= seen)
+            device.clients[-1].shutdown(socket.SHUT_RDWR)
+            assert client.failure() is (grpc.StatusCode.OK if failed else grpc.StatusCode.UNAVAILABLE)
+
+
 def test_end_of_the_machine_ends_the_stream(service: Service, device: Device) -> None:
     with service.stub() as stub:
         client = Client(stub).opened()

@@ -19,6 +19,12 @@ for node in null zero full random urandom tty; do
 done
 mkdir -p "$box/dev/net" "$box/dev/shm" "$box/dev/pts"
 if mknod -m 666 "$box/dev/net/tun" c 10 200; then :; fi
+if [ -n "$BOX_DISK" ]; then # a name and the two numbers of a block device
+    set -- $BOX_DISK "$@"
+    mknod -m 600 "$box/dev/$1" b "$2" "$3"
+    chown 107:107 "$box/dev/$1"
+    shift 3
+fi
 mount -t tmpfs -o mode=1777 tmpfs "$box/dev/shm"
 mount --bind /dev/pts "$box/dev/pts"
 ln -s pts/ptmx "$box/dev/ptmx"
@@ -33,5 +39,8 @@ fi
 if [ -n "$BOX_TAP" ]; then
     ip tuntap add dev "$BOX_TAP" mode tap user 107 group 107
     ip link set "$BOX_TAP" up
+fi
+if [ -n "$BOX_AT" ]; then
+    mount --rbind "$box" "$BOX_AT"
 fi
 exec setpriv --reuid 107 --regid 107 --clear-groups --inh-caps=-all --bounding-set=-all "$@"

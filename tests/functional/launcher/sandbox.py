@@ -67,6 +67,10 @@ class Handler(NotifyServicer):
             assert found, f"no such state was told within {within_s} s; last: {self.requests[-1:]}"
             return next(r.domain for r in self.requests if check(r.domain))
 
+    def hears(self, check: Callable[[pb.Domain], bool], within_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: any(check(r.domain) for r in self.requests), within_s)
+
     def Hello(self, request: Any, context: Any) -> notify_pb2.HelloResponse:
         return notify_pb2.HelloResponse(version=max(request.versions))
 
@@ -126,10 +130,14 @@ class Sandbox:
         tap: str = "",
         cpus: Collection[int] = (),
         huge_pages: bool = False,
+        at: str = "",
+        disk: tuple[str, int] = ("", 0),
     ) -> None:
         """With `tap` the box has a network namespace with such a device, as virt-netsetup would leave it; with `cpus`
-        it runs on these only, as the kubelet would have it; `huge_pages` is the mount of the Pod."""
-        r = self.root
+        it runs on these only, as the kubelet would have it; `huge_pages` is the mount of the Pod. `at` is the directory
+        as which the box sees itself: two launchers between which a machine moves have the same paths. `disk` is the
+        name and the number of a block device that is the launcher's own, as that of a claim."""
+        r = at or str(self.root)
         if arguments is None:
             arguments = [
                 *("--name", "vm1", "--namespace", "ns", "--uid", UID, "--allow-emulation"),
@@ -140,11 +148,13 @@ class Sandbox:
             ]
         command = [sys.executable, "-m", "virt_launcher.main", *arguments]
         namespaces = ["--mount", "--pid", *(["--net"] if tap else [])]
-        unshare = ["unshare", *namespaces, "--fork", "--kill-child", "sh", str(BOX), str(r)]
+        unshare = ["unshare", *namespaces, "--fork", "--kill-child", "sh", str(BOX), str(self.root)]
         env = {"PATH": os.environ["PATH"], "MALLOC_ARENA_MAX": "2", "PYTHONDONTWRITEBYTECODE": "1", "BOX_TAP": tap}
         env["BOX_HUGE_PAGES"] = "1" if huge_pages else ""
+        env["BOX_AT"] = at
+        env["BOX_DISK"] = f"{disk[0]} {os.major(disk[1])} {os.minor(disk[1])}" if disk[0] else ""
         confined = ["taskset", "-c", ",".join(map(str, cpus))] if cpus else []
-        self.log = r / "launcher.log"
+        self.log = self.root / "launcher.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen([*confined, *unshare, *command], env=env, stdout=log, stderr=log)
 
@@ -173,6 +183,12 @@ class Sandbox:
     @property
     def qemu_pid(self) -> int:
         return int(eventually(lambda: self.descendants("qemu-system"), within_s=5)[0])
+
+    def virsh(self, *words: str) -> str:
+        """What the launcher's own libvirt says."""
+        uri = f"qemu+unix:///session?socket={self.root}/libvirt/libvirt-sock"
+        done = subprocess.run(["virsh", "-c", uri, *words], capture_output=True, text=True, check=True, timeout=60)
+        return done.stdout
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)

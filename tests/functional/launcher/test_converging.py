@@ -101,8 +101,10 @@ def test_a_drive_that_starts_empty_takes_a_medium(box: Sandbox, capability_cache
     box.start(tap=TAP)
     box.wait_ready()
     answer = sync(box, capability_cache, body("root", drive=False), "empty")
+    assert dict(answer.domain.disk_targets) == {"root": "vda"}, "nothing is in the drive"
+    answer = sync(box, capability_cache, body("root"), "medium")
+    assert list(answer.synced.needs_restart) == []
     assert dict(answer.domain.disk_targets) == {"root": "vda", "cd": "sda"}
-    assert list(sync(box, capability_cache, body("root"), "medium").synced.needs_restart) == []
     assert logged(box) == 1
 
 
@@ -133,11 +135,11 @@ def test_a_machine_whose_ports_are_full_says_so(running: Sandbox, capability_cac
 
 
 def test_what_waits_for_a_restart_is_said(running: Sandbox, capability_cache: Cache) -> None:
-    wanted = body("root", "s1", cpu={"cores": 2, "sockets": 2, "maxSockets": 2})
+    wanted = body("root", "s1", memory={"guest": "128Mi"})
     wanted["spec"]["domain"]["devices"]["disks"].append({"name": "late", "disk": {"bus": "sata"}})
     wanted["spec"]["volumes"].append({"name": "late", "emptyDisk": {"capacity": "1Mi"}})
     answer = sync(running, capability_cache, wanted, "other")
     fields = [need.field for need in answer.synced.needs_restart]
-    assert fields == ["spec.domain.cpu.sockets", "spec.domain.devices.disks"]
+    assert fields == ["spec.domain.memory.guest", "spec.domain.devices.disks"]
     assert all(need.reason for need in answer.synced.needs_restart)
     assert list(running.stub.GetDomain(pb.GetDomainRequest()).synced.needs_restart) == list(answer.synced.needs_restart)

@@ -14,7 +14,16 @@ from tests.unit.launcher.cases import CASES
 pytestmark = pytest.mark.root
 GOLDEN = Path(__file__).resolve().parents[2] / "golden/launcher"
 #: What this machine's QEMU and libvirt cannot do, by the words in which they say so.
-NOT_HERE = ("TPM version", "kvm", "does not support", "firmware", "hugepages", "hugetlbfs")
+NOT_HERE = (
+    "TPM version",
+    "kvm",
+    "does not support",
+    "firmware",
+    "hugepages",
+    "hugetlbfs",
+    "No emulator found",
+    "QEMU binary",
+)
 
 
 @pytest.fixture(scope="module")

@@ -90,3 +90,21 @@ def test_a_broken_table_never_reaches_qemu(box: Sandbox, capability_cache: list[
     words = "spec.domain.firmware.acpi.slicNameRef: slic.bin of volume 'keys' has a wrong checksum"
     assert caught.value.details().startswith(words)
     assert not box.descendants("qemu-system")
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_firmware_that_libvirt_chooses_is_of_the_kind_that_is_asked_for(
+    box: Sandbox, capability_cache: list[pb.CacheFile], secure: bool
+) -> None:
+    """Files with enrolled keys have them in their names at Debian; the machine is then as it was asked for."""
+    body = vmi(firmware={"bootloader": {"efi": {"secureBoot": secure}}}, features={"smm": {}})
+    box.serve_notify()
+    box.start("--firmware-auto-selection")
+    box.wait_ready()
+    box.stub.SyncVMI(request(body, capability_cache), timeout=60)
+    command = Path(f"/proc/{box.qemu_pid}/cmdline").read_text()
+    assert f"{box.root}/private/{UID}/efi-variables.fd" in command
+    assert ("OVMF_CODE" in command and ".ms.fd" in command) is secure
+    assert "OVMF" in command
+    again = box.stub.SyncVMI(request(body, capability_cache), timeout=60)
+    assert not again.synced.needs_restart

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -190,3 +191,38 @@ def test_a_guest_by_its_kernel(box: Sandbox, capability_cache: list[pb.CacheFile
     body["spec"]["domain"] |= {"memory": {"guest": "128Mi"}, "firmware": {"kernelBoot": boot}}
     box.stub.SyncVMI(request(body, capability_cache), timeout=30)
     eventually(lambda: "virtpod guest: up" in console(box))
+
+
+#: Shows what its config drive tells it of its devices, and what it sees of them itself.
+TAGS = """#!/bin/sh
+mkdir -p /run/seed
+for disk in /dev/vd?; do mount -o ro -t iso9660 $disk /run/seed 2>/dev/null && break; done
+place() { readlink -f $1/device | sed 's|/virtio[0-9]*$||; s|.*/||'; }
+told=$(tr -d '\\n' < /run/seed/openstack/latest/meta_data.json)
+scratch=$(basename $(dirname $(grep -lx scratch-1 /sys/block/vd*/serial)))
+echo "tags: $(place /sys/class/net/eth0) $(place /sys/block/$scratch) $told :end" > /dev/console
+"""
+
+
+def test_a_guest_is_told_which_device_is_which(
+    box: Sandbox, capability_cache: list[pb.CacheFile], guest_files: Path
+) -> None:
+    """By the config drive, with the very addresses at which the guest finds them."""
+    shutil.copytree(guest_files, box.root / "images/disk_0")
+    box.serve_notify()
+    box.start(tap="tap0")
+    box.wait_ready()
+    body = guest_vmi()
+    body["spec"]["volumes"][1] = {"name": "ci", "cloudInitConfigDrive": {"userData": TAGS}}
+    devices = body["spec"]["domain"]["devices"]
+    devices["interfaces"][0]["tag"] = "uplink"
+    devices["disks"][2] = {"name": "scratch", "disk": {"bus": "virtio"}, "serial": "scratch-1", "tag": "data"}
+    nic = pb.InterfaceAttachment(name="default", tap="tap0", mac=MAC, mtu=1450)
+    box.stub.SyncVMI(request(body, capability_cache, interfaces=[nic]), timeout=30)
+    eventually(lambda: " :end" in console(box))
+    [line] = [line for line in console(box).splitlines() if " :end" in line]
+    card, disk, told = line.partition("tags: ")[2].split(maxsplit=2)
+    assert json.loads(told.partition(" :end")[0])["devices"] == [
+        {"type": "disk", "bus": "pci", "address": disk, "serial": "scratch-1", "tags": ["data"]},
+        {"type": "nic", "bus": "pci", "address": card, "mac": MAC, "tags": ["uplink"]},
+    ]

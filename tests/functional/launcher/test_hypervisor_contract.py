@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import libvirt
 import pytest
 from framework.fake_hypervisor import FakeHypervisor
 
 from tests.functional.launcher.sandbox import eventually
-from virt_launcher.errors import LauncherError, NoMachineError, WrongStateError
+from virt_launcher.errors import AgentGivenUpError, LauncherError, NoMachineError, WrongStateError
 from virt_launcher.hypervisor.libvirt_door import LibvirtDoor
+from virt_launcher.hypervisor.libvirt_errors import translate
 from virt_launcher.hypervisor.libvirt_host import register_event_loop, run_event_loop, wake_event_loop
 from virt_launcher.hypervisor.ports import Change, Hypervisor, State
 from virt_launcher.machine.picture import Picture
@@ -134,3 +136,14 @@ def test_devices_of_a_machine_that_does_not_run_cannot_change(hypervisor: Hyperv
     for act in (lambda: hypervisor.attach_device(disk), lambda: hypervisor.update_device(disk)):
         with pytest.raises(LauncherError):
             act()
+
+
+def test_only_an_agent_that_libvirt_gave_up_is_given_up() -> None:
+    def told(code: int, message: str) -> LauncherError:
+        error = libvirt.libvirtError("no")
+        error.err = (code, 0, message, 0, None, None, None, 0, 0)
+        return translate(error, None, "vm1")
+
+    unresponsive = libvirt.VIR_ERR_AGENT_UNRESPONSIVE
+    assert isinstance(told(unresponsive, "QEMU guest agent is not available due to an error"), AgentGivenUpError)
+    assert type(told(unresponsive, "Guest agent not available for now")) is WrongStateError

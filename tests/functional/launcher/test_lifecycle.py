@@ -77,6 +77,14 @@ def test_stats_are_json(running: Sandbox) -> None:
     assert len(stats["vcpu"]) == 1
 
 
+def test_how_fast_a_guest_changes_its_memory_is_measured(running: Sandbox) -> None:
+    """The firmware of a machine without a disk changes little; that it was measured is what counts."""
+    rate = running.stub.GetDirtyRate(pb.GetDirtyRateRequest(), timeout=20).bytes_per_second
+    assert rate % (1 << 20) == 0
+    stats = json.loads(running.stub.GetDomainStats(pb.GetDomainStatsRequest()).stats_json)
+    assert (stats["dirtyRate"]["calcStatus"], stats["dirtyRate"]["megabytesPerSecond"] << 20) == (2, rate)
+
+
 def test_guest_info_without_an_agent_is_refused_with_a_reason(running: Sandbox) -> None:
     with pytest.raises(grpc.RpcError, match="no guest agent is connected") as call:
         running.stub.GetGuestInfo(pb.GetGuestInfoRequest())

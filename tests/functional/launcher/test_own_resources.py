@@ -11,8 +11,12 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.functional.handler.test_realtime import needs_real_time
 from tests.functional.launcher.sandbox import Sandbox
 from tests.functional.launcher.vmis import request, vmi
+from virt_core.apis.base import from_plain
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_handler.pods.realtime import give_priority
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 pytestmark = pytest.mark.root
@@ -104,6 +108,39 @@ def test_the_guests_memory_lies_in_huge_pages(box: Sandbox, capability_cache: Ca
     started(box, capability_cache, body, huge_pages=mounted)
     memory = box.memory(box.qemu_pid)
     assert memory["Shared_Hugetlb"] + memory["Private_Hugetlb"] == 64 << 10
+
+
+@needs_two
+@pytest.mark.usefixtures("reserved")
+def test_memory_of_a_guest_that_sees_the_cells_is_bound_to_them(box: Sandbox, capability_cache: Cache) -> None:
+    cpu = OWN | {"cores": 2, "numa": {"guestMappingPassthrough": {}}}
+    memory = {"guest": "64Mi", "hugepages": {"pageSize": "2Mi"}}
+    started(box, capability_cache, vmi(cpu=cpu, memory=memory), cpus=TWO)
+    cells = {entry.name for cpu in TWO for entry in Path(f"/sys/devices/system/cpu/cpu{cpu}").glob("node*")}
+    areas = [line.split() for line in Path(f"/proc/{box.qemu_pid}/numa_maps").read_text().splitlines()]
+    guest = [area for area in areas if "huge" in area]
+    assert {area[1] for area in guest} == {f"bind:{cell.removeprefix('node')}" for cell in cells}
+    pages = [int(word.split("=")[1]) for area in guest for word in area if re.match(r"N\d+=", word)]
+    assert sum(pages) == 32
+
+
+@needs_two
+@needs_real_time
+@pytest.mark.usefixtures("reserved")
+def test_vcpus_of_a_real_time_machine_go_first_and_nothing_else_does(box: Sandbox, capability_cache: Cache) -> None:
+    """The launcher starts the machine without a right to that; virt-handler gives it, from outside."""
+    cpu = OWN | {"cores": 2, "numa": {"guestMappingPassthrough": {}}, "realtime": {"mask": "1"}}
+    body = vmi(cpu=cpu, memory={"guest": "64Mi", "hugepages": {"pageSize": "2Mi"}})
+    started(box, capability_cache, body, cpus=TWO)
+    pidfd = os.pidfd_open(box.pid)
+    try:
+        give_priority(box.pid, pidfd, from_plain(body, VirtualMachineInstance))
+    finally:
+        os.close(pidfd)
+    first = {task.name: (task / "comm").read_text() for task in _tasks(box) if os.sched_getscheduler(int(task.name))}
+    assert [name.split("/")[0] for name in first.values()] == ["CPU 1"]
+    assert os.sched_getscheduler(int(*first)) & os.SCHED_FIFO
+    assert os.sched_getscheduler(box.pid) == os.SCHED_OTHER
 
 
 def test_a_node_without_huge_pages_says_so(box: Sandbox, capability_cache: Cache) -> None:

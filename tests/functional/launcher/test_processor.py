@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -29,12 +28,6 @@ def ready(box: Sandbox) -> Sandbox:
     return box
 
 
-def virsh(box: Sandbox, *words: str) -> str:
-    uri = f"qemu+unix:///session?socket={box.root}/libvirt/libvirt-sock"
-    done = subprocess.run(["virsh", "-c", uri, *words], capture_output=True, text=True, check=True, timeout=60)
-    return done.stdout
-
-
 def test_a_required_feature_that_cannot_be_had_is_refused(ready: Sandbox, capability_cache: list[pb.CacheFile]) -> None:
     with pytest.raises(grpc.RpcError, match="missing features: avx512f"):
         ready.stub.SyncVMI(request(vmi(cpu=LACKED), capability_cache), timeout=30)
@@ -45,7 +38,7 @@ def test_a_required_feature_that_can_be_had_starts(ready: Sandbox, capability_ca
     body = vmi(cpu={"features": [{"name": "aes"}, {"name": "avx", "policy": "disable"}]})
     answer = ready.stub.SyncVMI(request(body, capability_cache), timeout=30)
     assert answer.domain.state == pb.DOMAIN_STATE_RUNNING
-    live = from_xml(virsh(ready, "dumpxml", "ns_vm1"))
+    live = from_xml(ready.virsh("dumpxml", "ns_vm1"))
     assert live.cpu is not None
     assert {f.name: f.policy for f in live.cpu.features} == {"aes": "require", "avx": "disable"}
 
@@ -63,9 +56,9 @@ def shown(box: Sandbox, wanted: Domain) -> list[str]:
     """The processor of the running machine, for us and for the other side of a migration."""
     file = box.root / "private/domain.xml"
     file.write_text(to_xml(wanted))
-    virsh(box, "create", str(file))
-    texts = [virsh(box, "dumpxml", "ns_vm1", *more) for more in ((), ("--migratable",))]
-    virsh(box, "destroy", "ns_vm1")
+    box.virsh("create", str(file))
+    texts = [box.virsh("dumpxml", "ns_vm1", *more) for more in ((), ("--migratable",))]
+    box.virsh("destroy", "ns_vm1")
     eventually(lambda: box.descendants("qemu-system") == [])
     return [ET.canonicalize(ET.tostring(_cpu(text)), strip_text=True) for text in texts]
 

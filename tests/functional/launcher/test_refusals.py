@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 pytestmark = pytest.mark.root
 IMAGE = {"containerDisk": {"image": "example/disk:v1"}}
+#: Of the launcher, for whatever an image claims: what it loads to look at its first VMI.
+MAX_GROWTH_KIB = 24 << 10
 KERNEL = {"image": "example/kernel:v1", "kernelPath": "/boot/vmlinuz"}
 
 
@@ -62,6 +66,50 @@ def test_container_disk_in_a_format_that_names_other_files(
     code, text = refusal(ready, with_volume(IMAGE), capability_cache)
     assert code is grpc.StatusCode.INVALID_ARGUMENT
     assert "it has a backing file" in text
+
+
+def _patched(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "harm", "words"),
+    [
+        (["-f", "qcow2", "-o", "data_file={disk}/data,data_file_raw=on"], None, "it has an external data file"),
+        (["-f", "vmdk"], None, "it is a VMDK file"),
+        (["-f", "vdi"], None, "it is a VDI file"),
+        (["-f", "vhdx"], None, "it is a VHDX file"),
+        (["-f", "qcow2"], lambda path: _patched(path, 36, b"\xff" * 4), "the tables that its qcow2 header claims"),
+        (["-f", "qcow2"], lambda path: _patched(path, 24, b"\x7f" + b"\xff" * 7), "is beyond the limit"),
+        (["-f", "qcow2"], lambda path: _patched(path, 100, b"\xff" * 4), "its qcow2 header is not valid"),
+        (["-f", "qcow2"], lambda path: os.truncate(path, 80), "its qcow2 header is cut off"),
+        (["-f", "qcow2"], lambda path: os.truncate(path, 2 << 16), "it is cut off: its tables lie behind its end"),
+    ],
+    ids=["data-file", "vmdk", "vdi", "vhdx", "l1", "size", "header", "cut-header", "cut"],
+)
+def test_a_hostile_image_is_refused_by_name_and_costs_nothing(
+    ready: Sandbox,
+    capability_cache: list[pb.CacheFile],
+    arguments: list[str],
+    harm: Callable[[Path], None] | None,
+    words: str,
+) -> None:
+    root = image(ready, disk__data=b"")
+    disk = root / "disk/evil"
+    given = [argument.format(disk=root / "disk") for argument in arguments]
+    subprocess.run(["qemu-img", "create", "-q", *given, str(disk), "64M"], check=True)
+    (root / "disk/data").unlink()
+    if harm is not None:
+        harm(disk)
+    before = ready.memory(ready.pid)["Pss"]
+    code, text = refusal(ready, with_volume(IMAGE), capability_cache)
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert text.startswith("spec.volumes[0].containerDisk: image 'example/disk:v1': /disk/evil cannot be a disk: ")
+    assert words in text
+    assert ready.memory(ready.pid)["Pss"] - before < MAX_GROWTH_KIB
+    assert not ready.descendants("qemu")
 
 
 def test_kernel_missing_in_the_image(ready: Sandbox, capability_cache: list[pb.CacheFile]) -> None:

@@ -25,6 +25,14 @@ def run(*command: str, check: bool = True, **options: Any) -> subprocess.Complet
     return done
 
 
+def _program(pid: str) -> str:
+    """Nothing for a process that has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def namespaces() -> Iterator[str]:
     """Unique names, gone at the end."""
     tag = secrets.token_hex(3)
@@ -136,7 +144,7 @@ class Lab:
     def servers(self) -> list[int]:
         """Processes of dnsmasq in the Pod's namespace."""
         pids = run("ip", "netns", "pids", self.pod).stdout.split()
-        return [int(pid) for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() == "dnsmasq"]
+        return [int(pid) for pid in pids if _program(pid) == "dnsmasq"]
 
     def plug_guest(self, mac: str = GUEST_MAC, tap: str = "tap0") -> None:
         """A guest without a machine: what it sends goes into the Pod's TAP as a machine's frames do."""

@@ -13,7 +13,7 @@ from tests.unit.netsetup.fakes import Failing, FakeKernel
 from virt_netsetup.kernel import Kernel, LinuxKernel
 from virt_netsetup.model import Address, Route
 from virt_netsetup.process import CLONE_NEWNET, enter_namespace
-from virt_netsetup.steps import find_link, need_link
+from virt_netsetup.steps import need_link
 
 from .lab import POD_MAC, Lab
 
@@ -70,7 +70,7 @@ def test_bridge_and_its_port(kernel: Kernel) -> None:
     kernel.set_link(tap.index, master=0)
     assert need_link(kernel, "tap-x").master == 0
     kernel.delete_link(tap.index)
-    assert find_link(kernel, "tap-x") is None
+    assert kernel.link("tap-x") is None
 
 
 def test_refusals(kernel: Kernel) -> None:

@@ -47,7 +47,8 @@ from virt_netsetup.daemon import start
 from virt_netsetup.process import Placement
 with tempfile.NamedTemporaryFile() as told:
     script = f"cat /proc/self/cgroup > {told.name}; echo ready >&2; exec sleep 300"
-    pid = start(["/bin/sh", "-c", script], Placement(int(sys.argv[1])), lambda: None, b"ready", 10)
+    how = {"prepare": lambda: None, "begun": lambda _pid: None, "ready": b"ready", "within_s": 10}
+    pid = start(["/bin/sh", "-c", script], Placement(int(sys.argv[1])), **how)
     os.kill(pid, signal.SIGKILL)
     print(told.read().decode(), end="")
 """

@@ -30,7 +30,7 @@ def door(directory: Path) -> Iterator[Run]:
     """`run` of the program, with the Pod of memory in the place of the kernel's."""
     original = main.run
 
-    def run(plan: NetPlan) -> Any:
+    def run(plan: NetPlan, handed: object = None) -> Any:
         main.compose.check_plan(plan)
         pod = make_pod(directory / "pod")
         report = main._act(plan, pod.world, pod.state)

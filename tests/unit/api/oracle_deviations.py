@@ -21,6 +21,7 @@ VERDICTS: dict[str, tuple[int, list[tuple[str, str]], str]] = {
     "hp-neg": (422, [("spec.domain.memory.hugepages.pageSize", _INVALID)], "a negative size is a mistake"),
     "ready-probe-exec-empty": (422, [("spec.readinessProbe.exec.command", _REQUIRED)], "there is nothing to run"),
     "live-probe-exec-empty": (422, [("spec.livenessProbe.exec.command", _REQUIRED)], "there is nothing to run"),
+    "realtime-badmask": (422, [("spec.domain.cpu.realtime.mask", _INVALID)], "the machine could not start later"),
     "grace-neg": (422, [("spec.terminationGracePeriodSeconds", _INVALID)], "the Pod would be refused later"),
     "vol-cd-noimage": (422, [("spec.volumes[1].containerDisk.image", _REQUIRED)], "the Pod would be refused later"),
     "pod-cidr-bad": (422, [("spec.networks[0].pod.vmNetworkCIDR", _INVALID)], "the network could not be made later"),

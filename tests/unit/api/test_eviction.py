@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 from unit.api.fakecluster import FakeCluster, meta
-from unit.api.reviews import hooks, review
+from unit.api.reviews import CONFIG, hooks, review
 
 from virt_core.apis.meta import Condition, OwnerReference
+from virt_core.apis.migrationstate import VirtualMachineInstanceMigrationState
 from virt_core.apis.pods import Pod, PodSpec
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
+from virt_core.kube.configvalues import ClusterConfig
 
 PATH = "/pod-eviction-validate"
 
@@ -41,6 +43,7 @@ def evict(
     name: str = "virt-launcher-m-x",
     dry_run: bool = False,
     options: object = None,
+    config: ClusterConfig = CONFIG,
     **annotations: str,
 ) -> Any:
     metadata = {"name": name, "namespace": "default", "annotations": annotations}
@@ -48,7 +51,7 @@ def evict(
 
     def admit(request: Any) -> Any:
         request.dry_run = dry_run
-        return hooks(cluster)[PATH](request)
+        return hooks(cluster, config)[PATH](request)
 
     return review(admit, eviction)
 
@@ -77,10 +80,32 @@ def test_strategies(strategy: str | None, migratable: str, code: int, marks: boo
         assert response["status"]["message"] == 'Eviction triggered evacuation of VMI "default/m"'
 
 
-def test_who_cannot_move_is_told_what_to_do() -> None:
-    message = evict(FakeCluster(launcher(), machine("LiveMigrate", "False")))["status"]["message"]
-    assert "VMI m must migrate to be evicted, but cannot" in message
-    assert "live migration is not built yet; stop the VMI, or set its evictionStrategy to None" in message
+def test_who_cannot_move_is_told_why() -> None:
+    tied = machine("LiveMigrate", "False")
+    tied.status.conditions[0].message = "the guest uses a device of its node"
+    message = evict(FakeCluster(launcher(), tied))["status"]["message"]
+    assert "VMI m must migrate to be evicted, but cannot: the guest uses a device of its node; stop the VMI" in message
+
+
+def test_who_does_not_run_yet_is_not_marked() -> None:
+    cluster = FakeCluster(launcher(), machine("LiveMigrate", phase="Scheduled"))
+    assert "it is Scheduled, not Running" in evict(cluster)["status"]["message"]
+    assert not cluster.patches
+
+
+def test_who_is_being_deleted_may_go() -> None:
+    going = machine("LiveMigrate")
+    going.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
+    cluster = FakeCluster(launcher(), going)
+    assert evict(cluster)["allowed"]
+    assert not cluster.patches
+
+
+def test_the_cluster_says_what_a_machine_does_not() -> None:
+    cluster = FakeCluster(launcher(), machine(None))
+    response = evict(cluster, config=ClusterConfig(eviction_strategy="LiveMigrate"))
+    assert response["status"]["code"] == 429
+    assert cluster.patches
 
 
 def test_a_dry_run_marks_nothing() -> None:
@@ -127,10 +152,17 @@ def test_others_may_go(objects: list[Any]) -> None:
     assert evict(FakeCluster(*objects))["allowed"]
 
 
-def test_a_target_pod_of_a_migration_may_go() -> None:
-    target = launcher()
+@pytest.mark.parametrize(
+    ("pods", "completed", "allowed"), [({"p2": "n2"}, False, False), ({}, False, True), ({"p2": "n2"}, True, True)]
+)
+def test_where_a_machine_moves_to_stays_until_it_is_there(pods: dict[str, str], completed: bool, allowed: bool) -> None:
+    target = launcher(**{"kubevirt.io/migrationJobUID": "j"})
     target.metadata.uid, target.spec.node_name = "p2", "n2"
-    assert evict(FakeCluster(target, machine("LiveMigrate")))["allowed"]
+    move = VirtualMachineInstanceMigrationState(migration_uid="j", target_node="n2", completed=completed)
+    vmi = machine("None", active_pods={"p1": "n1"} | pods, migration_state=move)
+    cluster = FakeCluster(target, vmi)
+    assert evict(cluster)["allowed"] is allowed
+    assert not cluster.patches
 
 
 def test_disks_stay_while_the_machine_runs() -> None:

@@ -68,10 +68,22 @@ def test_a_request_of_a_claim_is_used_once() -> None:
     assert create(obj, using=OPEN).causes == [("spec.networks[0].resourceClaim", DUP)]
 
 
-@pytest.mark.parametrize(("path", "causes"), [("/data", []), ("/var/run/kubevirt/x", [("domain.volumes[1]", INV)])])
-def test_container_paths(path: str, causes: list[tuple[str, str]]) -> None:
-    obj = vmi()
-    obj["spec"]["volumes"].append({"name": "f", "containerPath": {"path": path, "readOnly": True}})
+@pytest.mark.parametrize(
+    ("source", "fine"),
+    [
+        ({"path": "/data", "readOnly": True}, True),
+        ({"path": "/run/secrets/cloud"}, True),
+        ({"path": "/data", "readOnly": False}, False),
+        ({"path": "/var/run/kubevirt/x"}, False),
+        ({"path": "/run//./kubevirt"}, False),
+        ({"path": "/data/../var/run/libvirt"}, False),
+        ({"path": "data"}, False),
+        ({"path": "/" + "d" * 4096}, False),
+    ],
+)
+def test_container_paths(source: dict[str, Any], fine: bool) -> None:
+    obj, causes = vmi(), [] if fine else [("domain.volumes[1]", INV)]
+    obj["spec"]["volumes"].append({"name": "f", "containerPath": source})
     obj["spec"]["domain"]["devices"]["filesystems"] = [{"name": "f", "virtiofs": {}}]
     assert create(obj, using=OPEN).causes == causes
     assert ("domain.volumes[1]", INV) in create(obj).causes
@@ -164,6 +176,30 @@ def test_the_data_of_ignition_is_checked_where_its_gate_is_open(data: str, cause
     assert create(many, using=opened).causes == [
         (f"spec.template.metadata.{field}", "FieldValueInvalid") for field in causes
     ]
+
+
+HOOKS = "hooks.kubevirt.io/hookSidecars"
+
+
+@pytest.mark.parametrize(
+    ("text", "causes"),
+    [('[{"image": "x"}]', []), ("[]", []), ("[{}]", ["annotations"]), ("image: x", ["annotations"])],
+)
+def test_sidecars_are_checked_where_their_gate_is_open(text: str, causes: list[str]) -> None:
+    opened = hooks(config=replace(CONFIG, feature_gates=ALL_GATES | {"Sidecar"}))
+    one, many = vmi(), vm()
+    one["metadata"]["annotations"] = {HOOKS: text}
+    many["spec"]["template"]["metadata"] = {"annotations": {HOOKS: text}}
+    assert create(one, using=opened).causes == [(f"metadata.{field}", "FieldValueInvalid") for field in causes]
+    assert create(many, using=opened).causes == [
+        (f"spec.template.metadata.{field}", "FieldValueInvalid") for field in causes
+    ]
+
+
+def test_sidecars_need_their_gate() -> None:
+    obj = vmi()
+    obj["metadata"]["annotations"] = {HOOKS: '[{"image": "x"}]'}
+    assert create(obj, using=TODAY_HOOKS).causes == [("metadata.annotations", "FieldValueInvalid")]
 
 
 def test_ignition_needs_its_gate() -> None:

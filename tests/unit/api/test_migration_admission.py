@@ -95,3 +95,16 @@ def test_a_migration_is_not_changed() -> None:
     ]
     assert update(migration(), {**old, "status": {"phase": "Failed"}}, path).code == 200
     assert update(old, old, path).code == 200
+
+
+@pytest.mark.parametrize(("key", "value"), [("", "x"), ("a b", "x"), ("zone", "a/b"), ("x/y/z", "v"), ("k" * 64, "v")])
+def test_a_selector_that_no_pod_could_have_is_refused_at_once(key: str, value: str) -> None:
+    """Else the target's Pod would be refused, again and again."""
+    verdict = create(migration(addedNodeSelector={key: value}), using=hooks(FakeCluster(running())))
+    assert verdict.causes == [(f"spec.addedNodeSelector[{key}]", INVALID)]
+
+
+def test_a_good_selector_is_kept() -> None:
+    chosen = {"topology.kubernetes.io/zone": "a", "disk": ""}
+    verdict = create(migration(addedNodeSelector=chosen), using=hooks(FakeCluster(running())))
+    assert (verdict.code, verdict.admitted["spec"]["addedNodeSelector"]) == (201, chosen)

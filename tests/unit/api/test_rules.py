@@ -21,6 +21,8 @@ CPU_AND_MEMORY: list[tuple[Parts, Causes]] = [
     ({"domain.cpu": {"features": [{"name": "x", "policy": "maybe"}]}}, [("domain.cpu.features[0].policy", NOT_SUP)]),
     ({"domain.cpu": {"cores": 1, "realtime": {}}},
      [("domain.cpu.dedicatedCpuPlacement", REQ), ("domain.cpu.numa.guestMappingPassthrough", REQ)]),
+    ({"domain.cpu": {"cores": 1, "realtime": {"mask": "0-"}, "numa": {"guestMappingPassthrough": {}}, "dedicatedCpuPlacement": True},
+      "domain.memory": {"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}}}, [("domain.cpu.realtime.mask", INV)]),
     ({"domain.cpu": {"cores": 1, "threads": 3, "dedicatedCpuPlacement": True}}, [("domain.cpu.dedicatedCpuPlacement", INV)]),
     ({"domain.cpu": {"cores": 1, "dedicatedCpuPlacement": True}, "domain.resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}},
      [("domain.cpu.dedicatedCpuPlacement", INV)]),

@@ -219,11 +219,29 @@ def test_words_to_an_operator_are_answered() -> None:
         "spec.imageTag",
         "spec.infra",
         "spec.certificateRotateStrategy",
-        "spec.workloadUpdateStrategy",
     ]
     assert all(" has no effect: " in line for line in verdict.warnings)
-    assert "new launcher is not built yet" in verdict.warnings[-1]
     assert update(thing("KubeVirt", spec), thing("KubeVirt", {}), "/kubevirt-validate-update").warnings
+
+
+def test_moves_are_encrypted_whatever_one_asks_for() -> None:
+    spec = {"configuration": {"migrations": {"disableTLS": True, "network": "moves"}}}
+    [said] = create(thing("KubeVirt", spec)).warnings
+    assert said == "spec.configuration.migrations.disableTLS has no effect: machines always move encrypted"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "field"),
+    [
+        ({"workloadUpdateMethods": ["LiveMigrate", "Pray"]}, "workloadUpdateMethods[1]"),
+        ({"batchEvictionSize": 0}, "batchEvictionSize"),
+        ({"batchEvictionInterval": "soon"}, "batchEvictionInterval"),
+    ],
+)
+def test_how_machines_get_a_new_launcher_must_make_sense(strategy: dict[str, Any], field: str) -> None:
+    verdict = create(thing("KubeVirt", {"workloadUpdateStrategy": strategy}))
+    assert verdict.code == 422
+    assert f"spec.workloadUpdateStrategy.{field}" in verdict.message
 
 
 def test_empty_words_to_an_operator_need_no_answer() -> None:

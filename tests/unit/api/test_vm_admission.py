@@ -95,6 +95,30 @@ def test_running_is_warned_about() -> None:
     assert create(vm()).warnings == []
 
 
+def test_a_device_that_is_not_permitted_is_taken_with_a_warning() -> None:
+    """It may be permitted later; until then the machine waits."""
+    obj = vm()
+    obj["spec"]["template"]["spec"]["domain"]["devices"]["gpus"] = [{"name": "g", "deviceName": "example.com/t4"}]
+    path = "spec.template.spec.domain.devices.gpus[0].deviceName"
+    (warning,) = create(obj).warnings
+    assert warning.startswith(f"{path}: 'example.com/t4' is not")
+    (warning,) = create(vmi() | {"spec": obj["spec"]["template"]["spec"]}).warnings
+    assert warning.startswith("spec.domain.devices.gpus[0].deviceName: ")
+    permitted = {"usb": [{"resourceName": "example.com/t4"}]}
+    assert create(obj, using=hooks(config=replace(CONFIG, permitted_host_devices=permitted))).warnings == []
+
+
+def test_a_tag_of_which_nothing_tells_the_guest_is_taken_with_a_warning() -> None:
+    obj = vm()
+    spec = obj["spec"]["template"]["spec"]
+    spec["domain"]["devices"]["disks"][0]["tag"] = "front"
+    [warning] = create(obj).warnings
+    assert warning.startswith("spec.template.spec.domain.devices.disks[0].tag: only a cloudInitConfigDrive volume")
+    spec["domain"]["devices"]["disks"].append({"name": "ci", "disk": {}})
+    spec["volumes"].append({"name": "ci", "cloudInitConfigDrive": {"userData": "x"}})
+    assert create(obj).warnings == []
+
+
 @pytest.mark.parametrize("strategy", ["Halted", "Manual", "Always", "RerunOnFailure", "Once", "WaitAsReceiver"])
 def test_run_strategies(strategy: str) -> None:
     assert create(vm(runStrategy=strategy)).code == 201

@@ -118,6 +118,17 @@ def test_what_cannot_be_plugged(obj: dict[str, Any], field: str) -> None:
     assert changed(obj, running()) == [(field, INVALID)]
 
 
+def test_what_is_still_being_detached_does_not_come_back_yet() -> None:
+    """Under the same name there would be another claim behind a disk that the guest still has."""
+    before, after = running(), plugged()
+    for document in (before, after):
+        document["status"]["volumeStatus"] = [
+            *document["status"].get("volumeStatus", []),
+            {"name": "h", "phase": "Detaching", "hotplugVolume": {}},
+        ]
+    assert changed(after, before) == [("spec.volumes", INVALID)]
+
+
 def test_permanent_volumes_stay() -> None:
     obj = running()
     obj["spec"]["volumes"][0]["containerDisk"]["image"] = "other:1"

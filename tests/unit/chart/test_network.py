@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from framework.chart import COMPONENTS, Object, all_of, args, one
 
 from virt_controller.certificates.roles import roles
 from virt_core.apis import names
+from virt_handler.moves.network import INTERFACE
 
 MONITORED = "serviceMonitor: {enabled: true}"
 OPEN = "networkPolicies: {metricsFrom: [{podSelector: {}}], automationFrom: [{podSelector: {}}]}"
@@ -55,7 +57,7 @@ def test_a_policy_opens_only_ports_that_there_are(policy: Object) -> None:
     assert selected
     there = {port for component in selected for port in ports(component).values()}
     opened = {port["port"] for rule in policy["spec"].get("ingress", []) for port in rule["ports"]}
-    assert opened <= there
+    assert opened - {names.MOVE_PORTS[0]} <= there
 
 
 def test_every_port_is_opened_to_somebody() -> None:
@@ -69,11 +71,24 @@ def test_every_port_is_opened_to_somebody() -> None:
     assert {(component, port) for component in COMPONENTS for port in ports(component).values()} <= opened
 
 
-def test_nobody_but_virt_api_reaches_virt_handler() -> None:
+def test_virt_api_reaches_virt_handler_and_machines_that_move_do_and_nobody_else() -> None:
     assert one("NetworkPolicy", "virtpod-default-deny")["spec"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
     ingress = one("NetworkPolicy", "virtpod-virt-handler")["spec"]["ingress"]
-    peers = [{"podSelector": {"matchLabels": {"kubevirt.io": "virt-api"}}}]
-    assert ingress == [{"ports": [{"port": 8186, "protocol": "TCP"}], "from": peers}]
+    asks, moves = ([{"podSelector": {"matchLabels": {"kubevirt.io": f"virt-{who}"}}}] for who in ("api", "handler"))
+    arrivals = {"port": names.MOVE_PORTS[0], "endPort": names.MOVE_PORTS[-1], "protocol": "TCP"}
+    assert ingress == [
+        {"ports": [{"port": 8186, "protocol": "TCP"}], "from": asks},
+        {"ports": [arrivals], "from": moves},
+    ]
+
+
+def test_virt_handler_is_on_the_network_that_machines_move_over() -> None:
+    values = "kubevirt: {configuration: {migrations: {network: moves}}}"
+    [handler] = all_of("DaemonSet", values)
+    [asked] = json.loads(handler["spec"]["template"]["metadata"]["annotations"][names.ANNOTATION_NETWORKS])
+    assert asked == {"name": "moves", "namespace": "virtpod", "interface": INTERFACE}
+    [plain] = all_of("DaemonSet")
+    assert names.ANNOTATION_NETWORKS not in plain["spec"]["template"]["metadata"]["annotations"]
 
 
 def scraped(monitor: Object) -> list[tuple[str, int]]:

@@ -164,7 +164,11 @@ def test_policies_know_the_account_whatever_the_namespace_is() -> None:
 
 def test_policies_about_virt_controller_know_its_account() -> None:
     account = names.service_account_user(names.SA_CONTROLLER, "elsewhere")
-    for name, relation in (("virtpod-launcher-pods", "!="), ("virtpod-controller-nodes", "==")):
+    for name, relation in (
+        ("virtpod-launcher-pods", "!="),
+        ("virtpod-controller-nodes", "=="),
+        ("virtpod-controller-pods", "=="),
+    ):
         policy = one("ValidatingAdmissionPolicy", name, namespace="elsewhere")["spec"]
         assert policy["failurePolicy"] == "Fail"
         assert policy["matchConditions"][0]["expression"] == f'request.userInfo.username {relation} "{account}"'

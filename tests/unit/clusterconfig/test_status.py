@@ -12,8 +12,10 @@ from framework.waiting import eventually, running
 from virt_controller.kubevirt import KubeVirtController
 from virt_core import __version__
 from virt_core.apis.kubevirt import KubeVirt
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.clusterconfig import ConfigWatcher, host_architecture
 from virt_core.kube.controller import Controller
+from virt_core.kube.informer import Informer
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.clock import SystemClock
 
@@ -60,11 +62,19 @@ def events(kube: FakeKube) -> Iterator[Events]:
     client, clock, told = kube.client(), SystemClock(), Events()
     watcher, queue = ConfigWatcher(client, "virtpod"), WorkQueue(clock, "kubevirt")
     anything: Any = told
+    vmis = Informer(client, VirtualMachineInstance)
     reconciler = KubeVirtController(
-        client, queue=queue, kubevirts=watcher.informer, state=watcher.state, recorder=anything, clock=clock
+        client,
+        queue=queue,
+        kubevirts=watcher.informer,
+        state=watcher.state,
+        vmis=vmis,
+        image="launcher:2",
+        recorder=anything,
+        clock=clock,
     )
-    controller = Controller("kubevirt", queue, reconciler.reconcile, 1, [watcher])
-    with running(watcher.run, controller.run):
+    controller = Controller("kubevirt", queue, reconciler.reconcile, 1, [watcher, vmis])
+    with running(watcher.run, vmis.run, controller.run):
         yield told
 
 
@@ -77,6 +87,19 @@ def test_a_good_object_is_deployed(kube: FakeKube, events: Events) -> None:
     assert found.default_architecture == host_architecture()
     conditions = {condition.type: condition.status for condition in found.conditions}
     assert conditions == {"Created": "True", "Available": "True", "Progressing": "False", "Degraded": "False"}
+    assert events.told == []
+
+
+def test_machines_with_an_old_launcher_are_counted(kube: FakeKube, events: Events) -> None:
+    machines = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"
+    old = {"phase": "Running", "launcherContainerImageVersion": "launcher:1"}
+    kube.put(f"{machines}/old", {"metadata": {"name": "old", "namespace": "default"}, "spec": {}, "status": old})
+    new = old | {"launcherContainerImageVersion": "launcher:2"}
+    kube.put(f"{machines}/new", {"metadata": {"name": "new", "namespace": "default"}, "spec": {}, "status": new})
+    write(kube)
+    eventually(lambda: status(kube).outdated_virtual_machine_instance_workloads == 1)
+    kube.put(f"{machines}/old", {"metadata": {"name": "old", "namespace": "default"}, "spec": {}, "status": new})
+    eventually(lambda: status(kube).outdated_virtual_machine_instance_workloads == 0)
     assert events.told == []
 
 

@@ -11,14 +11,24 @@ from typing import Any
 import pytest
 from framework.vmis import UID, handed_over, vmi
 
-from virt_controller.launcher_pod import Move, TemplateConfig, UnsupportedSpecError, first_consumer, render
+from virt_controller.launcher_pod import (
+    Move,
+    NotPermittedError,
+    TemplateConfig,
+    UnsupportedSpecError,
+    first_consumer,
+    render,
+)
 from virt_controller.launcher_pod import memory as overheads
+from virt_controller.launcher_pod import volumes as sources
 from virt_core.apis import names
-from virt_core.apis.base import to_plain
+from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.podparts import PodResourceClaim
 from virt_core.apis.podroles import Role, role_of
 from virt_core.apis.podvolumes import PersistentVolumeClaimSpec
 from virt_core.apis.quantity import parse_bytes
+from virt_core.apis.scheduling import Affinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.configvalues import ClusterConfig
@@ -222,6 +232,82 @@ def test_memory_is_guest_plus_overhead() -> None:
     assert extra < 288 * overheads.MIB, "more than the Go system books"
 
 
+GPU = {"name": "g", "deviceName": "example.com/gpu"}
+PERMITTED = {
+    "pciHostDevices": [{"pciVendorSelector": "10de:1eb8", "resourceName": "example.com/gpu"}],
+    "mediatedDevices": [{"mdevNameSelector": "t", "resourceName": "b", "externalResourceProvider": True}],
+    "usb": [{"resourceName": "example.com/stick", "selectors": [{"vendor": "1", "product": "2"}]}],
+}
+
+
+def with_node_devices(**devices: Any) -> VirtualMachineInstance:
+    return vmi(spec={"domain": {"memory": {"guest": "128Mi"}, "devices": devices}, "networks": []})
+
+
+def test_devices_of_the_node_are_asked_for_by_count() -> None:
+    machine = with_node_devices(
+        gpus=[GPU, GPU | {"name": "h"}], hostDevices=[{"name": "s", "deviceName": "example.com/stick"}]
+    )
+    config = replace(CONFIG, cluster=ClusterConfig(permitted_host_devices=PERMITTED))
+    resources = render(machine, config).spec.containers[0].resources
+    assert resources is not None
+    for amounts in (resources.requests, resources.limits):
+        assert (amounts["example.com/gpu"], amounts["example.com/stick"]) == ("2", "1")
+
+
+def test_a_device_of_a_claim_is_asked_for_by_the_claim() -> None:
+    """Whose device it may be is said by the claim's device class, so nobody needs to permit it."""
+    machine = with_node_devices(
+        gpus=[{"name": "g", "claimName": "own", "requestName": "gpu"}],
+        hostDevices=[{"name": "h", "claimName": "shared", "requestName": "card"}],
+    )
+    declared = [
+        {"name": "own", "resourceClaimTemplateName": "gpus"},
+        {"name": "shared", "resourceClaimName": "card"},
+    ]
+    machine.spec.resource_claims = [from_plain(each, PodResourceClaim) for each in declared]
+    plain = to_plain(render(machine, CONFIG))
+    assert plain["spec"]["resourceClaims"] == declared
+    resources = plain["spec"]["containers"][0]["resources"]
+    assert resources["claims"] == [{"name": "own", "request": "gpu"}, {"name": "shared", "request": "card"}]
+    assert set(resources.get("limits", {})) == set()
+
+
+@pytest.mark.parametrize("permitted", [{}, {"usb": PERMITTED["usb"]}])
+def test_a_device_that_nobody_permits_is_not_asked_for(permitted: dict[str, Any]) -> None:
+    """Nor is anything else that has such a name: `cpu` as a GPU would be the Pod's CPUs."""
+    config = replace(CONFIG, cluster=ClusterConfig(permitted_host_devices=permitted))
+    for name in ("example.com/gpu", "cpu", names.RESOURCE_KVM):
+        with pytest.raises(NotPermittedError, match=rf"^spec\.domain\.devices\.gpus\[0\]\.deviceName: '{name}' is not"):
+            render(with_node_devices(gpus=[GPU | {"deviceName": name}]), config)
+
+
+@pytest.mark.parametrize(
+    ("gate", "flag"),
+    [
+        ("FirmwareAutoSelection", "--firmware-auto-selection"),
+        ("CrossArchitectureVirtualization", "--any-architecture"),
+    ],
+)
+def test_the_launcher_is_told_what_the_cluster_allows(gate: str, flag: str) -> None:
+    for gates, told in (((), False), ((gate,), True)):
+        config = replace(CONFIG, cluster=ClusterConfig(feature_gates=frozenset(gates)))
+        assert (flag in (render(vmi(), config).spec.containers[0].args or [])) is told
+
+
+@pytest.mark.parametrize(
+    ("field", "flag"),
+    [
+        ("disable_serial_console_log", "--no-serial-log"),
+        ("disable_free_page_reporting", "--no-free-page-reporting"),
+    ],
+)
+def test_the_launcher_is_told_what_the_cluster_switches_off(field: str, flag: str) -> None:
+    assert flag not in (render(vmi(), CONFIG).spec.containers[0].args or [])
+    switched = replace(CONFIG, cluster=replace(ClusterConfig(), **{field: True}))
+    assert flag in (render(vmi(), switched).spec.containers[0].args or [])
+
+
 def test_overhead_grows_with_what_costs() -> None:
     small = overheads.overhead(vmi(), emulated=False)
     assert overheads.overhead(vmi(), emulated=True) > small
@@ -229,11 +315,17 @@ def test_overhead_grows_with_what_costs() -> None:
     assert overheads.overhead(cpus, emulated=False) == small + 3 * overheads.PER_VCPU
     headless = vmi(spec={"domain": {"memory": {"guest": "128Mi"}, "devices": {"autoattachGraphicsDevice": False}}})
     assert overheads.overhead(headless, emulated=False) == small - overheads.GRAPHICS
+    arm64 = vmi(spec={"architecture": "arm64"})
+    assert overheads.overhead(arm64, emulated=False) == small + overheads.ARM_FIRMWARE
+    for devices in ({"gpus": [GPU]}, {"hostDevices": [GPU]}):
+        assert overheads.overhead(with_node_devices(**devices), emulated=False) == small + overheads.NODE_DEVICES
 
 
-def test_unknown_volume_source_is_refused_by_name() -> None:
-    strange = vmi(spec={"volumes": [{"name": "data", "downwardMetrics": {}}]})
-    with pytest.raises(UnsupportedSpecError, match=r"spec.volumes\[0\] \(data\).*downwardMetrics"):
+def test_unknown_volume_source_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The API may have a source before this table has it."""
+    monkeypatch.delitem(sources._SOURCES, "emptyDisk")
+    strange = vmi(spec={"volumes": [{"name": "data", "emptyDisk": {"capacity": "1Gi"}}]})
+    with pytest.raises(UnsupportedSpecError, match=r"spec.volumes\[0\] \(data\).*emptyDisk"):
         render(strange, CONFIG)
 
 
@@ -271,7 +363,7 @@ def test_a_token_only_for_a_guest_that_is_to_have_one() -> None:
 def test_the_first_user_of_a_claim_uses_it_and_nothing_else() -> None:
     pod = first_consumer(render(storage(), STORAGE))
     (container,) = pod.spec.containers
-    assert (container.command, container.args) == (["true"], [])
+    assert (container.command, container.args) == (["python3", "-I", "-S", "-c", ""], [])
     assert pod.spec.volumes == render(storage(), STORAGE).spec.volumes
     assert pod.metadata.annotations[names.ANNOTATION_EPHEMERAL_PROVISIONING] == "true"
 
@@ -311,6 +403,40 @@ def test_a_limit_of_its_own_goes_before_the_namespaces() -> None:
         resources = render(machine, limiting).spec.containers[0].resources
         assert resources is not None
         assert resources.limits["cpu"] == limit
+
+
+def test_a_machine_goes_rather_where_its_later_volumes_are() -> None:
+    pod = render(vmi(), TemplateConfig("launcher:v1", near=("node2",)))
+    assert pod.spec.affinity is not None
+    assert pod.spec.affinity.node_affinity is not None
+    [term] = pod.spec.affinity.node_affinity.preferred_during_scheduling_ignored_during_execution
+    [wish] = term.preference.match_expressions
+    assert (wish.key, wish.operator, wish.values) == (names.LABEL_NODE_HOSTNAME, "In", ["node2"])
+    assert pod.spec.affinity.node_affinity.required_during_scheduling_ignored_during_execution is None
+
+
+def test_a_machine_goes_only_where_its_later_volumes_can_be_reached() -> None:
+    """The user's own wish holds beside it: each of its terms with each of a volume's."""
+    body = vmi()
+    own = [{"matchExpressions": [{"key": "rack", "operator": "In", "values": [name]}]} for name in ("a", "b")]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": own}}
+    body.spec.affinity = from_plain({"nodeAffinity": required}, Affinity)
+    field = NodeSelectorRequirement(key="metadata.name", operator="In", values=["node2"])
+    zone = NodeSelectorRequirement(key="zone", operator="In", values=["z"])
+    reach = (
+        NodeSelector(node_selector_terms=[NodeSelectorTerm(match_fields=[field])]),
+        NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[zone])]),
+    )
+    pod = render(body, TemplateConfig("launcher:v1", reach=reach))
+    node = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    assert node is not None
+    assert node.required_during_scheduling_ignored_during_execution is not None
+    terms = node.required_during_scheduling_ignored_during_execution.node_selector_terms
+    assert [[(each.key, each.values) for each in term.match_expressions] for term in terms] == [
+        [("rack", ["a"]), ("zone", ["z"])],
+        [("rack", ["b"]), ("zone", ["z"])],
+    ]
+    assert all(term.match_fields == [field] for term in terms)
 
 
 def test_pod_that_a_guest_moves_to_says_so_and_stays_away_from_the_other() -> None:
@@ -411,3 +537,28 @@ def test_huge_pages_are_asked_for_beside_ordinary_memory(
 def test_pages_of_another_size_are_another_resource() -> None:
     requests, _ = resources_of(machine(memory={"guest": "2Gi", "hugepages": {"pageSize": "1Gi"}}))
     assert requests["hugepages-1Gi"] == "2Gi"
+
+
+@pytest.mark.parametrize(
+    ("spec", "mounted"),
+    [
+        ({"volumes": [{"name": "figures", "downwardMetrics": {}}]}, True),
+        ({"domain": {"devices": {"downwardMetrics": {}}}}, False),
+    ],
+)
+def test_figures_of_the_node_need_the_gate_and_lie_in_memory(spec: dict[str, Any], mounted: bool) -> None:
+    asked = vmi(spec=spec)
+    with pytest.raises(UnsupportedSpecError, match="feature gate DownwardMetrics"):
+        render(asked, CONFIG)
+    opened = replace(CONFIG, cluster=ClusterConfig(feature_gates=frozenset({"DownwardMetrics"})))
+    found = [v.empty_dir for v in render(asked, opened).spec.volumes if v.name == names.VOLUME_METRICS]
+    assert [(each.medium, each.size_limit) for each in found if each is not None] == [("Memory", "1Mi")] * mounted
+    assert overheads.overhead(asked, emulated=False) == overheads.overhead(vmi(), emulated=False) + overheads.METRICS
+
+
+@pytest.mark.parametrize(("added", "more"), [("100Mi", 100 << 20), (None, 0), ("-1Gi", 0)])
+def test_who_knows_that_a_machine_needs_more_gets_it_booked(added: str | None, more: int) -> None:
+    memory = {"guest": "128Mi", "reservedOverhead": {"addedOverhead": added}}
+    asked = vmi(spec={"domain": {"devices": {}, "memory": memory}})
+    plain = vmi(spec={"domain": {"devices": {}, "memory": {"guest": "128Mi"}}})
+    assert overheads.overhead(asked, emulated=False) == overheads.overhead(plain, emulated=False) + more

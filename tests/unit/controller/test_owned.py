@@ -9,7 +9,11 @@ from framework.vmis import POD_UID, handed_over, running_pod, vmi
 from framework.vms import VM_UID, owned_vmi, owner
 
 from virt_controller.vmi.decide import Surroundings, decide, scheduling
+from virt_controller.vmi.owned import with_grown_claims
 from virt_core.apis import names
+from virt_core.apis.base import from_plain
+from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.vmi import VirtualMachineInstance as Vmi
 from virt_core.kube.conditions import get_condition
 from virt_core.runtime.clock import FakeClock
 
@@ -78,3 +82,23 @@ def test_a_size_that_is_asked_for_and_not_there_yet_is_a_condition(
     assert decision.vmi is not None
     types = {c.type for c in decision.vmi.status.conditions}
     assert types & {"HotVCPUChange", "HotMemoryChange"} == expected
+
+
+def test_a_claim_that_grows_is_told_to_the_node() -> None:
+    """What may come and go is the hot-plug controller's to tell."""
+    volumes = [{"name": "root", "persistentVolumeClaim": {"claimName": "disk"}}]
+    small = {"claimName": "disk", "volumeMode": "Filesystem", "capacity": {"storage": "1Gi"}}
+    known = [{"name": "root", "target": "vda", "persistentVolumeClaimInfo": small}, {"name": "other"}]
+    machine = from_plain({"spec": {"domain": {}, "volumes": volumes}, "status": {"volumeStatus": known}}, Vmi)
+    claim = {
+        "metadata": {"name": "disk"},
+        "spec": {"volumeMode": "Filesystem"},
+        "status": {"capacity": {"storage": "2Gi"}},
+    }
+    grown = with_grown_claims(machine, {"disk": from_plain(claim, PersistentVolumeClaim)})
+    [root, other] = grown.status.volume_status
+    assert root.persistent_volume_claim_info is not None
+    assert (root.target, root.persistent_volume_claim_info.capacity) == ("vda", {"storage": "2Gi"})
+    assert other == machine.status.volume_status[1]
+    assert with_grown_claims(grown, {"disk": from_plain(claim, PersistentVolumeClaim)}) is grown
+    assert with_grown_claims(machine, {}) is machine

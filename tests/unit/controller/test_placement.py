@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from framework.vmis import vmi
 
-from virt_controller.launcher_pod import TemplateConfig, render
+from virt_controller.launcher_pod import TemplateConfig, memory, render
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.kube.configvalues import ClusterConfig
@@ -56,10 +56,59 @@ def test_what_no_node_offers_is_left_to_the_launcher() -> None:
     assert selector({"model": "Nehalem"}) == {}
 
 
+def foreign(*nodes: dict[str, str], **spec: Any) -> dict[str, Any]:
+    """A machine of arm64, where the cluster lets nodes emulate other architectures."""
+    machine = vmi(spec={"architecture": "arm64", "domain": {"devices": {}}, **spec})
+    cluster = ClusterConfig(feature_gates=frozenset({"CrossArchitectureVirtualization"}))
+    config = TemplateConfig("launcher:v1", node_labels=nodes, cluster=cluster)
+    plain: dict[str, Any] = to_plain(render(machine, config).spec)
+    return plain
+
+
+def test_a_foreign_architecture_goes_where_it_is_emulated_and_rather_to_its_own() -> None:
+    emulates = {"kubevirt.io/vm-arch-arm64": "true"}
+    found = foreign(AMD64, AMD64 | emulates)
+    assert found["nodeSelector"] == READY | emulates
+    (term,) = found["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    own = {"key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"]}
+    assert term == {"weight": 100, "preference": {"matchExpressions": [own]}}
+    assert "--any-architecture" in found["containers"][0]["args"]
+
+
+def test_without_the_gate_it_goes_to_its_own_only() -> None:
+    arm64 = {"kubernetes.io/arch": "arm64"}
+    found = spec_of({}, AMD64 | {"kubevirt.io/vm-arch-arm64": "true"}, arm64, architecture="arm64")
+    assert found["nodeSelector"].items() >= arm64.items()
+    assert "affinity" not in found
+    assert "--any-architecture" not in found["containers"][0]["args"]
+
+
+def windows(*gates: str) -> dict[str, str]:
+    """The selector of a machine with enlightenments, on a cluster with these gates whose node has none of them."""
+    hyperv = {"relaxed": {}, "vpindex": {}, "synictimer": {"direct": {}}, "ipi": {"enabled": False}, "evmcs": {}}
+    machine = vmi(spec={"architecture": "amd64", "domain": {"devices": {}, "features": {"hyperv": hyperv}}})
+    config = TemplateConfig("launcher:v1", node_labels=[AMD64], cluster=ClusterConfig(feature_gates=frozenset(gates)))
+    return dict(render(machine, config).spec.node_selector)
+
+
+def test_a_cluster_that_is_strict_about_hyperv_asks_for_it_in_any_case() -> None:
+    assert windows() == AMD64 | READY
+    assert windows("HypervStrictCheck") == AMD64 | READY | {
+        "hyperv.node.kubevirt.io/vpindex": "true",
+        "hyperv.node.kubevirt.io/synictimer": "true",
+        "cpu-vendor.node.kubevirt.io/Intel": "true",
+    }
+
+
 @pytest.mark.parametrize("nodes", [(), (AMD64,), (AMD64 | {names.LABEL_CPU_MANAGER_NEW: "false"},)])
 def test_cpus_of_its_own_are_asked_for_even_if_no_node_has_them(nodes: tuple[dict[str, str], ...]) -> None:
     chosen = selector({"dedicatedCpuPlacement": True}, *nodes, nodeSelector={names.LABEL_CPU_MANAGER_NEW: "false"})
     assert chosen[names.LABEL_CPU_MANAGER_NEW] == "true"
+
+
+def test_real_time_is_asked_for_even_if_no_node_has_it() -> None:
+    assert selector({"realtime": {}}, AMD64)[names.LABEL_REALTIME] == ""
+    assert names.LABEL_REALTIME not in selector({}, AMD64)
 
 
 def test_one_node_must_offer_all_of_it() -> None:
@@ -104,3 +153,29 @@ def test_forbidden_features_are_added_to_each_alternative() -> None:
 def test_feature_that_every_allowed_node_has_is_left_to_the_launcher() -> None:
     assert "affinity" not in spec_of(FORBID_AVX, AMD64 | AVX)
     assert "affinity" not in spec_of(FORBID_AVX, AMD64 | AVX | {"disk": "ssd"}, AMD64, nodeSelector={"disk": "ssd"})
+
+
+@pytest.mark.parametrize(
+    ("security", "label", "resource"),
+    [
+        ({"sev": {}}, "kubevirt.io/sev", "devices.kubevirt.io/sev"),
+        ({"sev": {"policy": {"encryptedState": True}}}, "kubevirt.io/sev-es", "devices.kubevirt.io/sev"),
+        ({"snp": {}}, "kubevirt.io/sev-snp", "devices.kubevirt.io/sev"),
+        ({"tdx": {}}, "kubevirt.io/tdx", "devices.kubevirt.io/tdx"),
+    ],
+)
+def test_a_machine_with_hidden_memory_waits_for_a_node_that_can_hide_it(
+    security: dict[str, Any], label: str, resource: str
+) -> None:
+    """Though none can: elsewhere the guest would run, and the node read it."""
+    domain = {"devices": {}, "launchSecurity": security}
+    found = to_plain(render(vmi(spec={"domain": domain}), TemplateConfig("launcher:v1")).spec)
+    assert found["nodeSelector"][label] == ""
+    (compute,) = found["containers"]
+    assert compute["resources"]["limits"][resource] == compute["resources"]["requests"][resource] == "1"
+
+
+def test_memory_is_booked_for_hidden_memory() -> None:
+    plain = vmi(spec={"domain": {"devices": {}}})
+    hidden = vmi(spec={"domain": {"devices": {}, "launchSecurity": {"snp": {}}}})
+    assert memory.overhead(hidden, emulated=False) == memory.overhead(plain, emulated=False) + memory.SEV

@@ -20,6 +20,7 @@ from virt_core.apis.devices import Disk
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virt_core.apis.vmistatus import HotplugVolumeStatus, VolumeStatus
 from virt_core.apis.volumes import Volume
 from virt_core.runtime.clock import FakeClock
 
@@ -93,10 +94,10 @@ def test_a_second_change_waits_for_the_first() -> None:
 @pytest.mark.parametrize(
     ("guest", "status", "expected"),
     [
-        ("256Mi", MIGRATABLE, ""),
-        ("256Mi", {}, "can migrate"),
-        ("64Mi", MIGRATABLE, "booted"),
-        ("1Gi", MIGRATABLE, "booted"),
+        ("256Mi", {}, ""),
+        ("64Mi", {}, "cannot be less than the 128Mi that it booted with"),
+        ("1Gi", {}, "1Gi of memory are more than the running machine can have (512Mi)"),
+        ("257Mi", {}, "steps of 2Mi"),
     ],
 )
 def test_memory(guest: str, status: dict[str, Any], expected: str) -> None:
@@ -104,6 +105,68 @@ def test_memory(guest: str, status: dict[str, Any], expected: str) -> None:
     result = change(spec(), spec(memory={"guest": guest}), vmi)
     assert (expected in result.message) if expected else (not result.message)
     assert ("/spec/domain/memory/guest" in paths(result)) is (not expected)
+
+
+@pytest.mark.parametrize(("reason", "waits"), [("", True), ("PodResizeDeferred", False), ("WaitingForGuest", False)])
+def test_a_change_that_is_held_up_can_be_taken_back(reason: str, waits: bool) -> None:
+    told = [{"type": "HotVCPUChange", "status": "True", "reason": reason}]
+    vmi = running({"cores": 1, "sockets": 3, "maxSockets": 4}, conditions=told, currentCPUTopology={"sockets": 1})
+    result = change(spec(cpu={"sockets": 1}), spec(cpu={"sockets": 1}), vmi)
+    assert result.waits is waits
+    assert ("/spec/domain/cpu/sockets" in paths(result)) is not waits
+
+
+def test_what_its_owner_gave_the_pod_grows_along() -> None:
+    resources = {"requests": {"cpu": "500m", "memory": "256Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
+    vmi = running({"cores": 2, "sockets": 1, "maxSockets": 4}, {"guest": "256Mi", "maxGuest": "1Gi"})
+    vmi.spec.domain.resources = from_plain(resources, type(vmi.spec.domain.resources))
+    before = spec(cpu={"sockets": 1, "cores": 2}, memory={"guest": "256Mi"}, resources=resources)
+    after = spec(cpu={"sockets": 2, "cores": 2}, memory={"guest": "512Mi"}, resources=resources)
+    result = change(before, after, vmi)
+    values = {op["path"].removeprefix("/spec/domain/"): op["value"] for op in result.operations[:-1]}
+    assert (result.message, values) == (
+        "",
+        {
+            "cpu/sockets": 2,
+            "resources/requests/cpu": "2500m",
+            "resources/limits/cpu": "4",
+            "memory/guest": "512Mi",
+            "resources/requests/memory": "512Mi",
+            "resources/limits/memory": "1280Mi",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "words"),
+    [
+        ({"dedicatedCpuPlacement": True}, {}, "CPUs of the machine's own are handed out when the machine starts"),
+        ({}, {"hugepages": {"pageSize": "2Mi"}}, "huge pages are handed out"),
+        ({}, {"maxGuest": None}, "was started with spec.domain.memory.maxGuest"),
+    ],
+)
+def test_what_is_handed_out_at_the_start_needs_a_restart(
+    cpu: dict[str, Any], memory: dict[str, Any], words: str
+) -> None:
+    vmi = running({"cores": 1, "sockets": 1, "maxSockets": 4} | cpu, {"guest": "256Mi", "maxGuest": "1Gi"} | memory)
+    before = spec(cpu={"sockets": 1} | cpu, memory={"guest": "256Mi"} | memory)
+    after = spec(cpu={"sockets": 2} | cpu, memory={"guest": "512Mi"} | memory)
+    assert words in change(before, after, vmi).message
+
+
+def test_a_size_that_is_not_named_any_more_needs_a_restart() -> None:
+    vmi = running({"cores": 1, "sockets": 3, "maxSockets": 4}, podRoom={"sockets": 3, "guest": "128Mi"})
+    assert "does not say any more how much CPU sockets" in change(spec(), spec(), vmi).message
+
+
+def test_a_node_that_cannot_give_more_makes_a_restart_necessary() -> None:
+    """The next Pod may go to another node."""
+    told = {"type": "HotVCPUChange", "status": "False", "reason": "PodResizeInfeasible", "message": "no room"}
+    vmi = owned_vmi(status={"conditions": [told, told | {"type": "HotMemoryChange"}]})
+    status = updated(View(vm(), vmi, False, False), Outcome(), NOW)
+    messages = {c.type: c.message for c in status.conditions}
+    assert messages["RestartRequired"] == "a restart is needed: no room"
+    assert messages["HotMemoryChange"] == "no room"
 
 
 def test_what_else_changes_is_named() -> None:
@@ -147,27 +210,71 @@ def test_hotplug_volumes_come_and_go() -> None:
     assert [v.name for v in change(after, before, vmi).operations[0]["value"]] == ["root"]
 
 
-def with_claim() -> VirtualMachineInstanceSpec:
+def plugged(claim: str, *, drive: bool = False, name: str = "new") -> VirtualMachineInstanceSpec:
+    """With one volume that may come and go; none without a claim."""
     after = spec()
-    plain = {"name": "new", "persistentVolumeClaim": {"claimName": "c", "hotpluggable": True}}
-    after.volumes.append(from_plain(plain, Volume))
-    after.domain.devices.disks.append(Disk(name="new"))
+    kind: dict[str, Any] = {"cdrom": {"bus": "sata"}} if drive else {"disk": {"bus": "scsi"}}
+    after.domain.devices.disks.append(from_plain({"name": name, **kind}, Disk))
+    if claim:
+        plain = {"name": name, "persistentVolumeClaim": {"claimName": claim, "hotpluggable": True}}
+        after.volumes.append(from_plain(plain, Volume))
     return after
 
 
-def on_node() -> VirtualMachineInstanceSpec:
-    after = spec()
-    after.node_selector = {"zone": "a"}
-    return after
+def volumes_and_disks(result: Update) -> tuple[list[str], list[str]]:
+    volumes, disks = (operation["value"] for operation in result.operations[:2])
+    return [each.name for each in volumes], [each.name for each in disks]
+
+
+def test_a_volume_that_changes_its_claim_goes_first_and_comes_again_when_nothing_is_left_of_it() -> None:
+    before, after, vmi = plugged("one"), plugged("two"), running()
+    vmi.spec = plugged("one")
+    result = change(before, after, vmi)
+    assert (volumes_and_disks(result), result.message) == ((["root"], ["root"]), "")
+    assert BUMP not in paths(result), "there is more to do"
+    vmi.spec = spec()
+    vmi.status.volume_status = [VolumeStatus(name="new", phase="Detaching", hotplug_volume=HotplugVolumeStatus())]
+    waits = change(before, after, vmi)
+    assert (paths(waits), waits.waits) == ([], True)
+    vmi.status.volume_status = []
+    again = change(before, after, vmi)
+    assert volumes_and_disks(again) == (["root", "new"], ["root", "new"])
+    assert BUMP in paths(again)
+
+
+def test_a_drive_stays_while_its_medium_comes_changes_and_goes() -> None:
+    empty, full, other = (plugged(claim, drive=True) for claim in ("", "one", "two"))
+    vmi = running()
+    for is_, shall, volumes in ((empty, full, ["root", "new"]), (full, other, ["root"]), (full, empty, ["root"])):
+        vmi.spec = is_
+        result = change(empty, shall, vmi)
+        assert (volumes_and_disks(result), result.message) == ((volumes, ["root", "new"]), "")
+
+
+def test_a_drive_itself_comes_and_goes_with_a_restart() -> None:
+    vmi = running()
+    vmi.spec = spec()
+    coming = change(spec(), plugged("one", drive=True), vmi)
+    assert "domain.devices.disks" in coming.message
+    assert "/spec/volumes" not in paths(coming)
+    vmi.spec = plugged("one", drive=True)
+    going = change(plugged("one", drive=True), spec(), vmi)
+    assert "domain.devices.disks" in going.message
+    assert volumes_and_disks(going) == (["root"], ["root"]), "its medium goes at once"
+
+
+def test_volumes_wait_until_the_machine_runs() -> None:
+    vmi = running()
+    vmi.spec, vmi.status.phase = spec(), "Scheduled"
+    result = change(spec(), plugged("one"), vmi)
+    assert (paths(result), result.waits, result.message) == ([], True, "")
 
 
 @pytest.mark.parametrize(
     ("after", "fields"),
     [
-        (spec(cpu={"sockets": 2}), ["domain.cpu.sockets"]),
-        (spec(memory={"guest": "256Mi"}), ["domain.memory.guest"]),
-        (with_claim(), ["domain.devices.disks", "volumes"]),
-        (on_node(), ["nodeSelector.zone"]),
+        (spec(cpu={"threads": 2}), ["domain.cpu.threads"]),
+        (spec(memory={"guest": "128Mi", "maxGuest": "256Mi"}), ["domain.memory.maxGuest"]),
         (spec(chassis={"asset": "7"}), ["domain.chassis.asset"]),
     ],
 )

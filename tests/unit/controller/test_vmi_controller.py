@@ -20,6 +20,7 @@ from virt_core.apis.nodes import Namespace, Node, NodeStatus
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.clusterconfig import effective
+from virt_core.kube.configvalues import ClusterConfig
 from virt_core.kube.controller import Controller
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
@@ -33,6 +34,7 @@ PODS = "/api/v1/namespaces/default/pods"
 class Rig:
     def __init__(self, kube: FakeKube) -> None:
         self.kube = kube
+        self.cluster = ClusterConfig()
         client, clock = kube.client(), SystemClock()
         vmis, nodes = Informer(client, VirtualMachineInstance), Informer(client, Node)
         pods = Informer(client, Pod, label_selector="kubevirt.io=virt-launcher", indexers={OWNER_INDEX: owner_indexer})
@@ -46,6 +48,7 @@ class Rig:
             nodes=nodes,
             recorder=self.recorder,
             template=TemplateConfig("example.internal/launcher:v1"),
+            config=lambda: self.cluster,
             # The fake API server makes everything on the first of January.
             clock=FakeClock(),
         )
@@ -134,6 +137,24 @@ def test_impossible_spec_fails_with_the_field(rig: Rig) -> None:
     eventually(lambda: rig.phase() == "Failed")
     assert rig.vmi()["status"]["reason"] == "InvalidSpec"
     assert not rig.pods()
+
+
+def test_a_device_that_is_not_permitted_is_waited_for(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The VMI says for which; when the configuration permits it, the Pod is made."""
+    monkeypatch.setattr("virt_controller.vmi.controller.PERMISSION_RECHECK_S", 0.05)
+    devices = {"gpus": [{"name": "g", "deviceName": "example.com/gpu"}]}
+    rig.kube.put(VMI, plain_vmi(spec={"domain": {"memory": {"guest": "64Mi"}, "devices": devices}}))
+    path = "spec.domain.devices.gpus[0].deviceName"
+    eventually(lambda: any(path in c.get("message", "") for c in rig.vmi()["status"].get("conditions", [])))
+    assert not rig.pods()
+    assert rig.phase() in (None, "", "Pending")
+    permitted = {"pciHostDevices": [{"pciVendorSelector": "1:2", "resourceName": "example.com/gpu"}]}
+    rig.cluster = ClusterConfig(permitted_host_devices=permitted)
+    eventually(lambda: rig.phase() == "Scheduling")
+    assert rig.pods()[0]["spec"]["containers"][0]["resources"]["limits"]["example.com/gpu"] == "1"
+    rig.recorder.flush()
+    told = [o for o in list(rig.kube.objects.values()) if o.get("reason") == "FailedCreate"]
+    assert [event.get("count", 1) for event in told] == [1]
 
 
 def test_a_foreign_pod_with_our_labels_is_not_ours(rig: Rig) -> None:
@@ -245,3 +266,62 @@ def test_machines_of_chosen_namespaces_get_a_cpu_limit() -> None:
             ):
                 config = effective({"autoCPULimitNamespaceLabelSelector": selector} if selector is not None else {})
                 assert limits_cpu("default", config, namespaces) is limited
+
+
+def grown(**status: Any) -> dict[str, Any]:
+    """It runs with one socket, and shall have two."""
+    cpu = {"sockets": 2, "cores": 1, "threads": 1, "maxSockets": 4}
+    known = {"nodeName": "node1", "activePods": {"aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee": "node1"}}
+    known |= {"currentCPUTopology": {"sockets": 1, "cores": 1, "threads": 1}} | status
+    return plain_vmi(phase="Running", status=known, spec={"domain": {"cpu": cpu, "memory": {"guest": "128Mi"}}})
+
+
+def has(cpu: str, memory: str) -> dict[str, Any]:
+    return {"requests": {"cpu": cpu, "memory": memory}}
+
+
+def small_pod() -> dict[str, Any]:
+    pod = plain_pod(phase="Running", state={"running": {}})
+    pod["spec"] |= {"nodeName": "node1", "containers": [{"name": "compute", "resources": has("100m", "300Mi")}]}
+    return pod
+
+
+def hot(rig: Rig) -> dict[str, Any]:
+    conditions = rig.vmi()["status"].get("conditions") or []
+    return next((c for c in conditions if c["type"] == "HotVCPUChange"), {})
+
+
+def test_the_pod_of_a_machine_that_grows_is_asked_for_more(rig: Rig) -> None:
+    pod = small_pod()
+    path = f"{PODS}/{pod['metadata']['name']}"
+    rig.kube.put(path, pod)
+    rig.kube.put(VMI, grown())
+    eventually(lambda: rig.kube.objects[path]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m")
+    assert ("PATCH", f"{path}/resize") in rig.kube.methods("PATCH")
+    eventually(lambda: hot(rig).get("status") == "True")
+    assert "podRoom" not in rig.vmi()["status"]
+    larger = dict(rig.kube.objects[path])
+    given = larger["spec"]["containers"][0]["resources"]
+    state = {"name": "compute", "state": {"running": {}}, "resources": given, "allocatedResources": given["requests"]}
+    rig.kube.put(path, larger | {"status": larger["status"] | {"containerStatuses": [state]}})
+    eventually(lambda: rig.vmi()["status"].get("podRoom") == {"sockets": 2, "guest": "128Mi"})
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "words"),
+    [
+        (403, "Forbidden", "exceeded quota"),
+        (404, "NotFound", "Kubernetes 1.33 and newer can"),
+        (422, "Invalid", "may not change"),
+    ],
+)
+def test_a_pod_that_the_api_server_does_not_change_is_told(rig: Rig, code: int, reason: str, words: str) -> None:
+    pod = small_pod()
+    path = f"{PODS}/{pod['metadata']['name']}"
+    rig.kube.put(path, pod)
+    answer = failure(code, reason, words)
+    rig.kube.on_request = lambda method, asked, *_: answer if (method, asked) == ("PATCH", f"{path}/resize") else None
+    rig.kube.put(VMI, grown())
+    eventually(lambda: hot(rig).get("reason") == "PodResizeRefused")
+    assert words in hot(rig)["message"]
+    eventually(lambda: any(o.get("reason") == "PodResizeRefused" for o in list(rig.kube.objects.values())))

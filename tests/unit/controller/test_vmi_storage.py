@@ -15,6 +15,7 @@ from framework.waiting import eventually, running
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.vmi.controller import OWNER_INDEX, VMIController, owner_indexer
 from virt_controller.vmi.decide import Decision, decide, provisioning, scheduling
+from virt_controller.vmi.keptstate import STATE_INDEX, state_indexer
 from virt_controller.vmi.owned import Surroundings
 from virt_controller.vmi.surroundings import VOLUME_INDEX, vmi_volumes
 from virt_controller.vmi.vsock import FIRST, LAST, CidBook, _free
@@ -138,7 +139,10 @@ class Rig:
         self.kube = kube
         client = kube.client()
         vmis = Informer(client, VirtualMachineInstance, indexers={VOLUME_INDEX: vmi_volumes})
-        nodes, claims = Informer(client, Node), Informer(client, PersistentVolumeClaim)
+        nodes, claims = (
+            Informer(client, Node),
+            Informer(client, PersistentVolumeClaim, indexers={STATE_INDEX: state_indexer}),
+        )
         pods = Informer(client, Pod, label_selector="kubevirt.io=virt-launcher", indexers={OWNER_INDEX: owner_indexer})
         data_volumes = Informer(client, DataVolume, optional=True)
         queue, recorder = WorkQueue(SystemClock(), "vmi", max_delay_s=0.2), EventRecorder(client, "virt-controller")
@@ -213,6 +217,19 @@ def test_the_first_user_of_a_claim_is_recorded_and_a_false_one_goes(rig: Rig) ->
     status = rig.kube.objects[VMI]["status"]
     assert own["metadata"]["annotations"][names.ANNOTATION_EPHEMERAL_PROVISIONING] == "true"
     assert (status["provisioningPodUID"], status.get("phase", "")) == (own["metadata"]["uid"], "Pending")
+
+
+def test_a_pod_goes_where_the_volume_of_a_claim_that_comes_later_is(rig: Rig) -> None:
+    """A static local volume: nobody chose a node for its claim, and the scheduler does not see the claim in the Pod."""
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node2"]}]}]
+    volume = {"metadata": {"name": "pv"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}}
+    rig.kube.put("/api/v1/persistentvolumes/pv", volume)
+    rig.kube.put(CLAIM, plain_claim(volumeName="pv"))
+    source = {"claimName": "data", "hotpluggable": True}
+    rig.kube.put(VMI, plain_vmi(spec={"volumes": [{"name": "d", "persistentVolumeClaim": source}]}))
+    eventually(lambda: len(rig.pods()) == 1)
+    affinity = rig.pods()[0]["spec"]["affinity"]["nodeAffinity"]
+    assert affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"] == terms
 
 
 def guest(uid: str, cid: int | None = None, phase: str = "Running") -> VirtualMachineInstance:

@@ -9,6 +9,7 @@ import pytest
 from framework.vmis import handed_over
 
 from virt_core.apis.podroles import Role
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_handler.decisions import steps
 from virt_handler.decisions.silence import Verdict
 from virt_handler.decisions.steps import next_step
@@ -32,15 +33,19 @@ def view(**changes: Any) -> View:
     return View(**({"since": NOW} | changes))
 
 
+def moving(phase: str) -> VirtualMachineInstance:
+    return handed_over(phase, status={"migrationState": {"migrationUid": "job", "targetNode": "node2"}})
+
+
 @pytest.mark.parametrize("role", BESIDE)
 def test_only_the_guests_own_pod_starts_it(role: Role | None) -> None:
-    ready = view(network=DONE, launcher=Launcher.READY, domain=ABSENT)
+    ready = view(network=DONE, launcher=Launcher.READY, domain=ABSENT, prepared=DONE)
     for phase in ("Scheduled", "Running"):
-        assert next_step(handed_over(phase), ready, NOW, role) == Step(hold=True)
+        assert next_step(moving(phase), ready, NOW, role) == Step(hold=True)
 
 
 def test_target_wires_its_network_and_waits() -> None:
-    vmi = handed_over("Running")
+    vmi = moving("Running")
     assert next_step(vmi, view(), NOW, Role.TARGET).action is Action.WIRE_NETWORK
     assert next_step(vmi, view(network=Work(Task.RUNNING)), NOW, Role.TARGET) == Step(hold=True)
     again = view(network=Work(Task.FAILED, error="x", retry_at=after(3)))

@@ -10,7 +10,7 @@ import pytest
 from framework.vmis import POD_UID, UID, handed_over, vmi
 
 from virt_core.apis.base import encode
-from virt_core.apis.netplan import NetReport, NetReportInterface
+from virt_core.apis.netplan import NetReport
 from virt_core.runtime.clock import FakeClock
 from virt_handler.decisions import netplans
 from virt_handler.decisions.nameservers import Resolver
@@ -72,7 +72,7 @@ def test_plan_follows_the_spec() -> None:
 
 @pytest.mark.parametrize(
     ("nic", "net"),
-    [({"sriov": {}}, {"pod": {}}), ({"bridge": {}}, {"multus": {"networkName": "n"}}), ({"masquerade": {}}, None)],
+    [({"sriov": {}}, {"pod": {}}), ({"bridge": {}}, {"resourceClaim": {"claimName": "n"}}), ({"masquerade": {}}, None)],
 )
 def test_what_can_not_be_wired_is_fatal(nic: dict[str, object], net: dict[str, object] | None) -> None:
     spec = {
@@ -82,38 +82,6 @@ def test_what_can_not_be_wired_is_fatal(nic: dict[str, object], net: dict[str, o
     with pytest.raises(netplans.NetworkError, match='"default"') as caught:
         netplans.plan(vmi(spec=spec), POD_UID)
     assert caught.value.fatal
-
-
-def script(tmp_path: Path, text: str) -> list[str]:
-    path = tmp_path / "netsetup"
-    path.write_text(f"#!/bin/sh\n{text}\n")
-    path.chmod(0o755)
-    return [str(path)]
-
-
-def test_report_of_the_program_is_read(tmp_path: Path) -> None:
-    command = script(tmp_path, """cat >/dev/null; echo '{"interfaces":[{"name":"default","tap":"tap0"}]}'""")
-    report = network.run(command, netplans.plan(vmi(), POD_UID))
-    assert report == NetReport(interfaces=[NetReportInterface(name="default", tap="tap0")])
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "fatal"),
-    [
-        ("""echo '{"error":{"step":"nat","message":"no nft","critical":true}}'; exit 1""", "nat: no nft", True),
-        ("echo boom >&2; exit 3", "ended with code 3: boom", False),
-        ("echo '{}'; exit 4", "ended with code 4", False),
-    ],
-)
-def test_failures_of_the_program_are_told(tmp_path: Path, text: str, words: str, fatal: bool) -> None:
-    with pytest.raises(netplans.NetworkError, match=words) as caught:
-        network.run(script(tmp_path, text), netplans.plan(vmi(), POD_UID))
-    assert caught.value.fatal is fatal
-
-
-def test_absent_program_is_named() -> None:
-    with pytest.raises(netplans.NetworkError, match="no-such-program is not installed"):
-        network.run(["no-such-program"], netplans.plan(vmi(), POD_UID))
 
 
 @pytest.fixture

@@ -54,6 +54,13 @@ def test_labels_say_what_the_node_can_do() -> None:
     }
 
 
+def test_labels_name_every_architecture_that_the_node_runs() -> None:
+    guest = "<guest><arch name='aarch64'><machine>virt</machine></arch></guest>"
+    found = labels(HOST.replace("</capabilities>", f"{guest}</capabilities>"), DOMAIN, kvm=False)
+    new = found.keys() - labels(HOST, DOMAIN, kvm=False).keys()
+    assert new == {"kubevirt.io/vm-arch-arm64"}, "machine types are those of the node's own architecture"
+
+
 FEATURES = """<cpu mode='custom'><model>EPYC</model><feature policy='require' name='sse4.2'/>
 <feature policy='disable' name='mpx'/></cpu>"""
 RICH_HOST = HOST.replace("</arch></cpu>", "</arch><counter name='tsc' frequency='2592000000' scaling='no'/></cpu>", 1)

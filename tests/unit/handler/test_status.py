@@ -6,16 +6,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from framework.supported import COMPLETE
 from framework.vmis import NODE, handed_over
-from msgspec.structs import replace
 
 from virt_core.apis import handoffs
+from virt_core.apis.base import from_plain
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.vmistatus import TopologyHints
 from virt_core.kube.conditions import get_condition
+from virt_core.kube.configvalues import host_architecture
 from virt_core.kube.writes import difference
-from virt_handler.decisions import agents, migratable, status
+from virt_handler.decisions import agents, status
 from virt_handler.decisions.domains import End
 from virt_handler.decisions.vocabulary import Launcher, Step, Task, View, Work
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -80,7 +81,7 @@ def test_running_is_one_write_with_everything() -> None:
         "running",
     ]
     assert condition(vmi, "Ready") == ("True", "")
-    assert condition(vmi, "LiveMigratable") == ("False", "MigrationNotAvailable")
+    assert condition(vmi, "LiveMigratable") == ("True", "")
     assert [(v.name, v.target) for v in state.volume_status] == [("root", "vda")]  # The VMI has no other
     assert state.machine is not None
     assert state.machine.type == "pc-q35-7.2"
@@ -278,15 +279,61 @@ def test_not_migratable_says_why() -> None:
     assert condition(vmi, "LiveMigratable") == ("False", "InterfaceNotLiveMigratable")
 
 
-def test_nothing_claims_to_be_movable_before_anything_can_move_it() -> None:
-    """One row of the table turns all of it: both conditions and the method."""
+def test_a_guest_whose_counter_has_no_promised_pace_does_not_move() -> None:
+    domain = {"features": {"hyperv": {"reenlightenment": {}}}, "devices": {}}
+    for hints, said in ((None, ("False", "NoTSCFrequencyNotLiveMigratable")), ({"tscFrequency": 7}, ("True", ""))):
+        vmi = handed_over(spec={"domain": domain, "networks": [], "volumes": []})
+        vmi.status.topology_hints = from_plain(hints, TopologyHints) if hints else None
+        assert condition(status.reported(vmi, view(), Step(), NOW), "LiveMigratable") == said
+
+
+def test_a_guest_of_another_architecture_says_that_it_is_emulated() -> None:
+    foreign = "arm64" if host_architecture() == "amd64" else "amd64"
+    for wanted, said in ((foreign, ("True", "CrossArchitectureEmulation")), (host_architecture(), None), ("", None)):
+        vmi = status.reported(handed_over(spec={"architecture": wanted}), view(), Step(), NOW)
+        assert condition(vmi, "SoftwareEmulation") == said
+
+
+@pytest.mark.parametrize(
+    ("security", "reason"), [({"snp": {}}, "SEVNotLiveMigratable"), ({"tdx": {}}, "TDXNotLiveMigratable")]
+)
+def test_memory_that_the_node_cannot_read_stays_where_it_is(security: dict[str, Any], reason: str) -> None:
+    hidden = handed_over(spec={"domain": {"devices": {}, "launchSecurity": security}})
+    assert condition(status.reported(hidden, view(), Step(), NOW), "LiveMigratable") == ("False", reason)
+
+
+def test_a_machine_that_keeps_state_in_a_claim_stays_where_it_is() -> None:
+    keeper = handed_over(spec={"domain": {"devices": {"tpm": {"persistent": True}}}})
+    found = condition(status.reported(keeper, view(), Step(), NOW), "LiveMigratable")
+    assert found == ("False", "DisksNotLiveMigratable")
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [("ReadWriteMany", ("True", "")), ("ReadWriteOnce", ("False", "DisksNotLiveMigratable"))],
+)
+def test_what_the_firmware_stored_moves_where_the_claim_is_everywhere(mode: str, expected: tuple[str, str]) -> None:
+    firmware = {"bootloader": {"efi": {"persistent": True}}}
+    claim = {"claimName": "state", "accessModes": [mode]}
+    known = [{"name": "persistent-state-for-this-vm", "persistentVolumeClaimInfo": claim}]
+    keeper = handed_over(spec={"domain": {"firmware": firmware, "devices": {}}}, status={"volumeStatus": known})
+    assert condition(status.reported(keeper, view(), Step(), NOW), "LiveMigratable") == expected
+
+
+def test_all_that_a_node_knows_of_hyper_v_ties_a_guest_to_it() -> None:
+    tied = handed_over(spec={"domain": {"devices": {}, "features": {"hypervPassthrough": {"enabled": True}}}})
+    found = condition(status.reported(tied, view(), Step(), NOW), "LiveMigratable")
+    assert found == ("False", "HypervPassthroughNotLiveMigratable")
+
+
+def test_a_guest_that_sees_the_cells_of_its_node_stays_there() -> None:
+    bound = handed_over(spec={"domain": {"devices": {}, "cpu": {"numa": {"guestMappingPassthrough": {}}}}})
+    found = condition(status.reported(bound, view(), Step(), NOW), "LiveMigratable")
+    assert found == ("False", "CPUModeLiveMigratable")
+
+
+def test_a_disk_of_the_pod_moves_with_the_memory() -> None:
     vmi = running()
-    assert condition(vmi, "StorageLiveMigratable") == ("False", "MigrationNotAvailable")
-    told = get_condition(vmi.status.conditions, "LiveMigratable")
-    assert told is not None
-    assert told.message.startswith("live migration is not built yet")
-    assert vmi.status.migration_method == ""
-    vmi = replace(vmi, status=migratable.with_conditions(vmi, vmi.status, NOW, COMPLETE))
     assert condition(vmi, "LiveMigratable") == ("True", "")
     assert condition(vmi, "StorageLiveMigratable") == ("True", "")
     assert vmi.status.migration_method == "BlockMigration"
@@ -336,8 +383,31 @@ def test_credentials_need_commands_of_their_own() -> None:
 
 def test_a_claim_for_one_node_ties_the_guest_to_it() -> None:
     spec = {"volumes": [{"name": "d", "persistentVolumeClaim": {"claimName": "c"}}]}
-    for mode, reason in (("ReadWriteOnce", "DisksNotLiveMigratable"), ("ReadWriteMany", "MigrationNotAvailable")):
+    for mode, said in (("ReadWriteOnce", ("False", "DisksNotLiveMigratable")), ("ReadWriteMany", ("True", ""))):
         known = [{"name": "d", "persistentVolumeClaimInfo": {"claimName": "c", "accessModes": [mode]}}]
         vmi = status.reported(handed_over(spec=spec, status={"volumeStatus": known}), view(), Step(), NOW)
-        assert condition(vmi, "LiveMigratable") == ("False", reason)
+        assert condition(vmi, "LiveMigratable") == said
         assert vmi.status.volume_status[0].persistent_volume_claim_info is not None
+
+
+def test_a_silent_guest_is_told_of_and_stays_ready() -> None:
+    """It may be well: a guest without a driver for its card, or one that needs no network."""
+    before = running()
+    silence = pb.Silence(reason="NoLease", message="it has taken no lease")
+    after = status.reported(before, view(domain=domain(silence=silence)), Step(), NOW)
+    told = get_condition(after.status.conditions, "GuestSilent")
+    assert told is not None
+    assert (told.status, told.reason, told.message) == ("True", "NoLease", "it has taken no lease")
+    ready = get_condition(after.status.conditions, "Ready")
+    assert ready is not None
+    assert ready.status == "True"
+    assert status.notes(before, after) == [("Warning", "GuestSilent", "it has taken no lease")]
+    heard = status.reported(after, view(), Step(), NOW)
+    assert get_condition(heard.status.conditions, "GuestSilent") is None
+    assert status.notes(after, heard) == []
+
+
+def test_a_launcher_cannot_make_up_a_silence() -> None:
+    silence = pb.Silence(reason="Made" * 1000, message="x" * 100_000)
+    after = status.reported(running(), view(domain=domain(silence=silence)), Step(), NOW)
+    assert get_condition(after.status.conditions, "GuestSilent") is None

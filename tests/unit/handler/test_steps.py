@@ -70,6 +70,20 @@ def test_sync_when_all_is_ready() -> None:
     assert next_step(handed_over(), ready, NOW).action is Action.SYNC
 
 
+def test_a_machine_whose_owner_vouches_for_it_waits_for_his_session() -> None:
+    """And no longer than any start: somebody may have forgotten it."""
+    ready = view(network=DONE, launcher=Launcher.READY, domain=ABSENT)
+
+    def attested(**sev: str) -> VirtualMachineInstance:
+        return handed_over(spec={"domain": {"devices": {}, "launchSecurity": {"sev": {"attestation": {}, **sev}}}})
+
+    assert next_step(attested(), ready, NOW).action is Action.NOTHING
+    assert next_step(attested(session="c2Vzc2lvbg=="), ready, NOW).action is Action.SYNC
+    end = next_step(attested(), ready, after(steps.START_LIMIT_S)).end
+    assert end is not None
+    assert "sev/setupsession" in end.message
+
+
 def test_one_sync_at_a_time_and_retries_when_due() -> None:
     busy = view(network=DONE, launcher=Launcher.READY, domain=ABSENT, sync=Work(Task.RUNNING, started=NOW))
     assert next_step(handed_over(), busy, NOW).action is Action.NOTHING

@@ -53,7 +53,7 @@ USUAL = changed("metadata.name", "vm")
         ("spec.volumes", []),
         ("spec.networks", []),
         ("status.volumeStatus", [{"name": "root", "persistentVolumeClaimInfo": CLAIM}]),
-        ("status.volumeStatus", [{"name": "new", "hotplugVolume": {}, "phase": "MountedToPod"}]),
+        ("status.volumeStatus", [{"name": "root", "hotplugVolume": {}, "phase": "MountedToPod"}]),
         ("status.VSOCKCID", 7),
     ],
 )
@@ -81,7 +81,7 @@ def test_what_others_read_or_we_write_does_not(path: str, value: Any) -> None:
 
 def test_a_volume_on_its_way_counts_when_it_has_arrived() -> None:
     def volume(phase: str) -> VirtualMachineInstance:
-        return changed("status.volumeStatus", [{"name": "new", "hotplugVolume": {}, "phase": phase, "target": phase}])
+        return changed("status.volumeStatus", [{"name": "root", "hotplugVolume": {}, "phase": phase, "target": phase}])
 
     assert digest(volume("Bound")) == digest(volume("AttachedToNode")) != digest(volume("MountedToPod"))
     assert digest(volume("MountedToPod")) == digest(volume("Ready"))
@@ -123,7 +123,7 @@ def test_a_machine_is_synced_when_the_vmi_asks_for_another() -> None:
 
 @pytest.mark.parametrize("role", [Role.SOURCE, Role.TARGET, None])
 def test_only_the_side_that_has_the_guest_is_synced(role: Role | None) -> None:
-    assert step(DOWN, view(USUAL, network=DONE), NOW, role).action is Action.NOTHING
+    assert step(DOWN, view(USUAL, network=DONE), NOW, role).action is not Action.SYNC
 
 
 def test_one_sync_at_a_time() -> None:
@@ -207,8 +207,9 @@ def test_what_waits_for_a_restart_is_a_condition() -> None:
     told = get_condition(vmi.status.conditions, names.CONDITION_RESTART_REQUIRED)
     assert told is not None
     assert told.message == "a restart is needed: spec.domain.memory.guest: the guest's memory cannot change"
-    # A handler that has not met the launcher yet knows nothing better.
-    kept = reported(vmi, view(None), Step(), NOW).status.conditions
-    assert get_condition(kept, names.CONDITION_RESTART_REQUIRED) is not None
+    # A handler that has not met the launcher yet knows nothing better, nor one that the machine has moved to.
+    for nothing in (None, pb.Synced()):
+        kept = reported(vmi, view(None, synced=nothing), Step(), NOW).status.conditions
+        assert get_condition(kept, names.CONDITION_RESTART_REQUIRED) is not None
     gone = reported(vmi, view(USUAL), Step(), NOW).status.conditions
     assert get_condition(gone, names.CONDITION_RESTART_REQUIRED) is None

@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "hack/images"))
+sys.path.append(str(ROOT / "hack/images/inside"))
 
 import archive  # noqa: E402
 import debian  # noqa: E402
@@ -22,6 +23,7 @@ import engines  # noqa: E402
 import host  # noqa: E402
 import lock  # noqa: E402
 import plan  # noqa: E402
+import tree  # noqa: E402
 from problems import ImageError  # noqa: E402
 
 API = plan.IMAGES[0]
@@ -104,6 +106,18 @@ def test_a_changed_constraint_makes_a_lock_stale() -> None:
     assert lock.heading(["a"], "b==1") != lock.heading(["a"], "b==2")
 
 
+def test_another_python_in_the_images_makes_a_lock_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = lock.heading(["a"], "b==1")
+    monkeypatch.setattr(lock, "PYTHON", (3, 99))
+    assert lock.heading(["a"], "b==1") != before
+
+
+def test_a_lock_asks_for_wheels_of_the_python_that_the_images_have() -> None:
+    words = lock.target()
+    assert f"python{words[words.index('--python-version') + 1]}" == tree.PYTHON
+    assert {"cp313", "abi3", "none"} == {words[at + 1] for at, word in enumerate(words) if word == "--abi"}
+
+
 def test_pip_settings_of_the_machine_are_merged_and_the_environment_wins(tmp_path: Path) -> None:
     (tmp_path / "pip.conf").write_text(
         "[global]\nindex-url = https://a.example/simple\nno-cache-dir = yes\ntimeout = 5\n"
@@ -159,12 +173,12 @@ def test_a_failed_command_says_its_last_words(tmp_path: Path) -> None:
 
 
 def test_only_debian_can_be_made_from_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert debian.release_of("debian:bookworm-slim") == "bookworm"
+    assert debian.release_of("debian:trixie-slim") == "trixie"
     with pytest.raises(ImageError, match="only debian:"):
         debian.release_of("alpine:3")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ImageError, match="apt-get install mmdebstrap"):
-        debian.make_root("debian:bookworm-slim", [], tmp_path / "root.tar", tmp_path / "log")
+        debian.make_root("debian:trixie-slim", [], tmp_path / "root.tar", tmp_path / "log")
 
 
 def test_an_archive_tells_its_digest_and_sizes(tmp_path: Path) -> None:

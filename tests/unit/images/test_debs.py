@@ -37,7 +37,7 @@ def test_the_list_of_the_checkout_is_whole() -> None:
     """Every image has at least its C library and Python."""
     [path] = (ROOT / "hack/images/locks").glob("debian-*.txt")
     locked = debs.parse(path.read_text())
-    assert {"libc6", "python3.11-minimal", "libvirt0", "qemu-system-x86"} <= set(locked)
+    assert {"libc6", "python3.13-minimal", "libvirt0", "qemu-system-x86"} <= set(locked)
     assert path.read_text() == debs.render(locked.values())
 
 

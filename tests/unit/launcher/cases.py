@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from virt_core.apis.base import from_plain
@@ -15,6 +16,9 @@ from virt_launcher.disks.sources import BlockSizes, DiskSource, FirmwareFiles, K
 UID = "7043063b-e1c9-464f-9ce7-9189037edf72"
 FIRMWARE_UUID = "6e311d7c-7bc3-4420-8f30-ea6a144a4f7b"
 MACHINE_DIR = f"/var/run/kubevirt-private/{UID}"
+
+#: What drivers of resource claims left in the Pod.
+DEVICE_METADATA = Path(__file__).parent / "device-metadata"
 
 ON_ROOT = {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}
 
@@ -53,6 +57,8 @@ def source_of(volume: Any) -> DiskSource:
         block = "block" in volume.name
         backing = Backing(f"/dev/{volume.name}" if block else disks, "raw", block=block)
         return DiskSource(f"/var/run/kubevirt-ephemeral-disks/disk-data/{volume.name}/disk.qcow2", "qcow2", backing)
+    if volume.downward_metrics is not None:
+        return DiskSource("/var/run/kubevirt-private/downwardapi-disks/vhostmd0", "raw", None, False, read_only=True)
     if volume.config_map is not None:
         return DiskSource(f"/var/run/kubevirt-ephemeral-disks/file-disks/{volume.name}.iso", "raw")
     if volume.empty_disk is not None:
@@ -123,6 +129,14 @@ SIZED = {
     "block": DiskSource("/dev/block", "raw", block=True, blocks=BlockSizes(512, 4096)),
 }
 
+#: What device plugins say of what they gave the Pod.
+GIVEN = {
+    "PCI_RESOURCE_EXAMPLE_COM_CARD": "0000:3b:00.0,0000:af:00.1",
+    "MDEV_PCI_RESOURCE_EXAMPLE_COM_VGPU": "b3a1c2d4-0000-4000-8000-000000000001,b3a1c2d4-0000-4000-8000-000000000002",
+    "USB_RESOURCE_EXAMPLE_COM_STICK": "1:5,2:14",
+}
+GROWING = {"guest": "1Gi", "maxGuest": "4Gi"}
+
 CASES: dict[str, Case] = {
     "minimal": Case(),
     "base": Case(
@@ -144,7 +158,14 @@ CASES: dict[str, Case] = {
     "cpu-required-emulated": Case(
         domain={"cpu": {"features": [{"name": "aes"}, {"name": "avx", "policy": "disable"}]}}
     ),
+    "memory-from-limit": Case(domain={"resources": {"limits": {"memory": "96Mi"}}, "memory": None}),
     "cpu-from-resources": Case(domain={"resources": {"requests": {"cpu": "1500m", "memory": "64Mi"}}, "memory": None}),
+    "memory-that-can-grow": Case(domain={"cpu": {"sockets": 2, "maxSockets": 4}, "memory": GROWING}),
+    "memory-that-grew": Case(domain={"memory": GROWING | {"guest": "3Gi"}}, status={"memory": {"guestAtBoot": "1Gi"}}),
+    "memory-that-grew-by-large-pages": Case(
+        domain={"memory": GROWING | {"guest": "2Gi", "hugepages": {"pageSize": "1Gi"}}},
+        status={"memory": {"guestAtBoot": "1Gi"}},
+    ),
     "hugepages": Case(domain={"memory": {"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}}}),
     "hugepages-as-file": Case(
         domain={"memory": {"guest": "1Gi", "hugepages": {"pageSize": "1Gi"}}},
@@ -183,6 +204,39 @@ CASES: dict[str, Case] = {
         domain={"cpu": {"cores": 2, "dedicatedCpuPlacement": True, "isolateEmulatorThread": True}},
         context={"host_cpus": TWO_CELLS[:3]},
     ),
+    "numa-two-cells": Case(
+        domain={
+            "cpu": {"cores": 3, "dedicatedCpuPlacement": True, "numa": {"guestMappingPassthrough": {}}},
+            "memory": {"guest": "130Mi", "hugepages": {"pageSize": "2Mi"}},
+        },
+        context={"kvm": True, "host_cpus": (TWO_CELLS[0], TWO_CELLS[4], TWO_CELLS[1])},
+    ),
+    "numa-one-cell": Case(
+        domain={
+            "cpu": {
+                "threads": 2,
+                "maxSockets": 2,
+                "dedicatedCpuPlacement": True,
+                "isolateEmulatorThread": True,
+                "numa": {"guestMappingPassthrough": {}},
+            },
+            "memory": {"guest": "1Gi", "hugepages": {"pageSize": "1Gi"}},
+        },
+        annotations={"kubevirt.io/memfd": "false"},
+        context={"kvm": True, "host_cpus": (*TWO_CELLS[6:8], TWO_CELLS[0])},
+    ),
+    "realtime": Case(
+        domain={
+            "cpu": {
+                "cores": 2,
+                "dedicatedCpuPlacement": True,
+                "numa": {"guestMappingPassthrough": {}},
+                "realtime": {"mask": "0"},
+            },
+            "memory": {"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}},
+        },
+        context={"kvm": True, "host_cpus": TWO_CELLS[:2]},
+    ),
     "features": Case(
         domain={
             "features": {
@@ -206,6 +260,7 @@ CASES: dict[str, Case] = {
     ),
     "hyperv-passthrough": Case(domain={"features": {"hypervPassthrough": {}}}, context={"kvm": True}),
     "clock-utc": Case(domain={"clock": {"utc": {"offsetSeconds": 3600}, "timer": TIMERS}}),
+    "clock-reset": Case(domain={"clock": {"utc": {}}}),
     "clock-zone": Case(domain={"clock": {"timezone": "Europe/Berlin"}}),
     "identity": Case(
         domain={
@@ -216,7 +271,59 @@ CASES: dict[str, Case] = {
     ),
     "bios-serial": Case(domain={"firmware": {"bootloader": {"bios": {"useSerial": True}}}}),
     "efi": Case(domain={"firmware": {"bootloader": {"efi": {"secureBoot": False}}}}),
+    "kept-state": Case(
+        domain={
+            "firmware": {"uuid": FIRMWARE_UUID, "bootloader": {"efi": {"secureBoot": False, "persistent": True}}},
+            "devices": {"tpm": {"persistent": True}},
+        }
+    ),
+    "downward-metrics": Case(
+        domain={"devices": {"disks": [disk("figures")], "downwardMetrics": {}}},
+        spec={"volumes": [{"name": "figures", "downwardMetrics": {}}]},
+    ),
+    "sev": Case(
+        domain={
+            "firmware": {"uuid": FIRMWARE_UUID, "bootloader": {"efi": {"secureBoot": False}}},
+            "launchSecurity": {
+                "sev": {
+                    "policy": {"encryptedState": True},
+                    "attestation": {},
+                    "session": "c2Vzc2lvbg==",
+                    "dhCert": "Y2VydA==",
+                }
+            },
+            "devices": {
+                "disks": [disk("a"), disk("b", "scsi"), disk("c", "sata")],
+                "interfaces": [NIC],
+                "inputs": [{"name": "pointer", "type": "tablet", "bus": "virtio"}],
+                "rng": {},
+                "autoattachVSOCK": True,
+            },
+        },
+        spec={"startStrategy": "Paused", "volumes": empty("a", "b", "c"), "networks": [{"name": "default", "pod": {}}]},
+        context={"vhost_vsock": True},
+        status={"VSOCKCID": 77},
+    ),
+    "sev-snp": Case(
+        domain={
+            "firmware": {"uuid": FIRMWARE_UUID, "bootloader": {"efi": {"secureBoot": False}}},
+            "launchSecurity": {"snp": {}},
+        },
+        valid_here=False,
+    ),
+    "tdx": Case(
+        domain={
+            "firmware": {"uuid": FIRMWARE_UUID, "bootloader": {"efi": {}}},
+            "launchSecurity": {"tdx": {}},
+        },
+        annotations={"kubevirt.io/qgs-socket-path": "/var/run/tdx-qgs/qgs.socket"},
+        valid_here=False,
+    ),
     "efi-secure": Case(domain={"firmware": {"bootloader": {"efi": {}}}, "features": {"smm": {}}}),
+    "efi-chosen-by-libvirt": Case(
+        domain={"firmware": {"bootloader": {"efi": {}}}, "features": {"smm": {}}},
+        context={"libvirt_chooses_firmware": True},
+    ),
     "kernel-boot": Case(
         domain={
             "firmware": {"kernelBoot": {"kernelArgs": "console=ttyS0", "container": {"image": "example/kernel:v1"}}}
@@ -246,6 +353,7 @@ CASES: dict[str, Case] = {
         context={"firmware": FirmwareFiles(ignition="/var/run/kubevirt-ephemeral-disks/ignition-data/data.ign")},
     ),
     "paused": Case(spec={"startStrategy": "Paused"}),
+    "reboot-restarts": Case(domain={"rebootPolicy": "Reboot"}),
     "reboot-terminates": Case(domain={"rebootPolicy": "Terminate"}),
     "cdrom-empty": Case(domain={"devices": {"disks": [{"name": "cd", "cdrom": {"bus": "sata"}}]}}),
     "disk-buses": Case(
@@ -385,7 +493,7 @@ CASES: dict[str, Case] = {
                     disk("file-full"),
                     disk("file-ro"),
                     disk("block"),
-                    {"name": "block-lun", "lun": {"bus": "scsi"}},
+                    {"name": "block-lun", "lun": {"bus": "scsi"}, "serial": "of-nobody"},
                     disk("layer"),
                     disk("layer-block"),
                     {"name": "files", "cdrom": {"bus": "sata"}},
@@ -406,9 +514,140 @@ CASES: dict[str, Case] = {
             ]
         },
     ),
+    "filesystems": Case(
+        domain={
+            "devices": {"filesystems": [{"name": "data", "virtiofs": {}}, {"name": "conf", "virtiofs": {}}], "rng": {}}
+        },
+        spec={
+            "volumes": [
+                {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
+                {"name": "conf", "configMap": {"name": "c"}},
+            ]
+        },
+    ),
+    "filesystem-pinned": Case(
+        domain={
+            "cpu": {"cores": 2, "dedicatedCpuPlacement": True},
+            "devices": {"filesystems": [{"name": "conf", "virtiofs": {}}], "interfaces": [NIC]},
+        },
+        spec={"volumes": [{"name": "conf", "configMap": {"name": "c"}}]},
+        context={"kvm": True, "host_cpus": TWO_CELLS[:2]},
+    ),
+    "tsc": Case(
+        domain={
+            "cpu": {"features": [{"name": "invtsc", "policy": "require"}]},
+            "clock": {"utc": {}, "timer": {"hpet": {}}},
+        },
+        status={"topologyHints": {"tscFrequency": 2593906000}},
+    ),
+    "tsc-alone": Case(
+        domain={"features": {"hyperv": {"reenlightenment": {}, "vpindex": {}}}},
+        status={"topologyHints": {"tscFrequency": 2593906000}},
+    ),
     "vsock": Case(
         domain={"devices": {"autoattachVSOCK": True}},
         context={"vhost_vsock": True},
+        status={"VSOCKCID": 4242},
+    ),
+    "host-devices": Case(
+        domain={
+            "devices": {
+                "disks": [disk("root")],
+                "interfaces": [NIC],
+                "gpus": [
+                    {"name": "first", "deviceName": "example.com/vgpu"},
+                    {"name": "second", "deviceName": "example.com/vgpu"},
+                    {"name": "whole", "deviceName": "example.com/card"},
+                ],
+                "hostDevices": [
+                    {"name": "card", "deviceName": "example.com/card"},
+                    {"name": "sticks", "deviceName": "example.com/stick"},
+                ],
+            }
+        },
+        spec={"volumes": [ROOT]},
+        context={"environment": GIVEN},
+    ),
+    "claimed-devices": Case(
+        domain={
+            "devices": {
+                "gpus": [{"name": "part", "claimName": "own", "requestName": "part"}],
+                "hostDevices": [{"name": "card", "claimName": "shared", "requestName": "whole"}],
+            }
+        },
+        spec={
+            "resourceClaims": [
+                {"name": "own", "resourceClaimTemplateName": "parts"},
+                {"name": "shared", "resourceClaimName": "shared-card"},
+            ]
+        },
+        context={"device_metadata": DEVICE_METADATA},
+    ),
+    "host-device-displays": Case(
+        domain={
+            "devices": {
+                "gpus": [
+                    {"name": "dark", "deviceName": "example.com/vgpu", "virtualGPUOptions": {}},
+                    {
+                        "name": "screen",
+                        "deviceName": "example.com/vgpu",
+                        "virtualGPUOptions": {"display": {"ramFB": {"enabled": False}}},
+                    },
+                ],
+            }
+        },
+        annotations=ON_ROOT,
+        context={"environment": GIVEN},
+    ),
+    "arm64": Case(
+        domain={
+            "firmware": {"uuid": FIRMWARE_UUID, "bootloader": {"efi": {"secureBoot": False}}},
+            "cpu": {"cores": 2, "model": "host-passthrough"},
+            "devices": {
+                "disks": [disk("root"), {"name": "cd", "cdrom": {"bus": "scsi"}}, {"name": "plain"}],
+                "interfaces": [NIC],
+                "rng": {},
+                "tpm": {},
+            },
+        },
+        spec={"architecture": "arm64", "volumes": [ROOT, *empty("cd", "plain")]},
+        context={"node_architecture": "arm64"},
+    ),
+    "arm64-kvm": Case(
+        domain={
+            "firmware": {"uuid": FIRMWARE_UUID, "bootloader": {"efi": {}}},
+            "devices": {
+                "inputs": [{"name": "pointer", "type": "tablet", "bus": "virtio"}],
+                "video": {"type": "ramfb"},
+                "panicDevices": [{}],
+            },
+        },
+        spec={"architecture": "arm64"},
+        context={"node_architecture": "arm64", "kvm": True, "libvirt_version": 11_003_000},
+        valid_here=False,
+    ),
+    "arm64-foreign": Case(
+        domain={
+            "firmware": {"uuid": FIRMWARE_UUID, "bootloader": {"efi": {"secureBoot": False}}},
+            "cpu": {"model": "host-passthrough"},
+            "devices": {"disks": [disk("root")], "interfaces": [NIC]},
+        },
+        spec={"architecture": "arm64", "volumes": [ROOT]},
+        annotations={"kubevirt.io/disablePCIHole64": "true"},
+        context={"any_architecture": True},
+    ),
+    "s390x": Case(
+        domain={
+            "devices": {
+                "disks": [disk("root"), disk("a", "scsi")],
+                "interfaces": [NIC],
+                "rng": {},
+                "watchdog": {"name": "dog", "diag288": {}},
+                "autoattachVSOCK": True,
+            }
+        },
+        spec={"architecture": "s390x", "volumes": [ROOT, *empty("a")]},
+        context={"node_architecture": "s390x", "vhost_vsock": True},
         status={"VSOCKCID": 4242},
     ),
     "pci-on-root-complex": Case(
@@ -446,6 +685,8 @@ CASES: dict[str, Case] = {
         }
     ),
     "no-serial-log": Case(domain={"devices": {"logSerialConsole": False}}),
+    "switched-off-by-the-cluster": Case(context={"serial_log": False, "free_page_reporting": False}),
+    "serial-log-by-hand": Case(domain={"devices": {"logSerialConsole": True}}, context={"serial_log": False}),
     "transitional": Case(
         domain={"devices": {"useVirtioTransitional": True, "disks": [disk("a")], "interfaces": [NIC], "rng": {}}},
         spec={"volumes": empty("a")},

@@ -7,20 +7,24 @@ from collections.abc import Iterable
 from typing import Any
 
 from tests.unit.launcher.cases import Case, context_of
-from virt_launcher.converge.changes import Act, Change, DeviceChange
-from virt_launcher.converge.kinds import OUR_ALIAS
+from virt_launcher.converge.changes import Act, Change, DeviceChange, MoreProcessors
+from virt_launcher.converge.kinds import OUR_ALIAS, PLUGGABLE
 from virt_launcher.converge.wanted import wanted_domain
 from virt_launcher.convert.converter import convert
-from virt_launcher.domain.devices import Address, Controller, Input
+from virt_launcher.domain.devices import Address, Controller, Input, MemoryDevice
 from virt_launcher.domain.domain import Domain, from_xml, to_xml
+
+_SLOTS = {kind.tag: kind.slot for kind in PLUGGABLE}
 
 
 def started(case: Case) -> Domain:
     """As libvirt would show it: with aliases, addresses and devices of its own."""
     live = from_xml(to_xml(convert(context_of(case))))
-    live.os.machine = "pc-q35-7.2"
+    live.os.machine = {"q35": "pc-q35-7.2"}.get(live.os.machine or "", f"{live.os.machine}-7.2")
     if live.memory is not None:
         live.memory.unit, live.memory.value = "KiB", (live.memory.value or 0) // 1024
+        for device in live.devices.memories:
+            _count_memory(live, device)
     devices = live.devices
     devices.inputs += [
         Input(type="mouse", bus="ps2", alias="input0"),
@@ -34,6 +38,13 @@ def started(case: Case) -> Domain:
     return live
 
 
+def _count_memory(live: Domain, device: MemoryDevice) -> None:
+    """With all that it could bring."""
+    assert live.memory is not None
+    assert device.size is not None
+    live.memory.value = (live.memory.value or 0) + (device.size.value or 0)
+
+
 def wanted(case: Case, live: Domain) -> Domain:
     return wanted_domain(context_of(case), live)
 
@@ -43,7 +54,11 @@ def changed(live: Domain, changes: Iterable[Change]) -> Domain:
     result = copy.deepcopy(live)
     for change in changes:
         if isinstance(change, DeviceChange):
-            _change(getattr(result.devices, f"{change.tag}s"), change)
+            _change(getattr(result.devices, _SLOTS[change.tag]), change)
+            if change.act is Act.ATTACH and isinstance(change.device, MemoryDevice):
+                _count_memory(result, change.device)
+        elif isinstance(change, MoreProcessors) and result.vcpu is not None:
+            result.vcpu.current = change.count
     return result
 
 

@@ -56,6 +56,17 @@ def test_an_empty_claim_gets_a_sparse_disk_of_its_size(tmp_path: Path, mounted: 
     assert stat.S_IMODE(disk.stat().st_mode) & 0o007 == 0
 
 
+def test_a_claim_that_came_while_the_machine_runs_is_where_virt_handler_put_it(tmp_path: Path) -> None:
+    place = tmp_path / "private/hotplug-disks/data"
+    place.mkdir(parents=True)
+    devices = {"disks": [{"name": "data"}]}
+    vmi = plain_vmi(domain={"memory": {"guest": "64Mi"}, "devices": devices}, volumes=[CLAIM])
+    plugged = {"name": "data", "persistentVolumeClaimInfo": info(), "hotplugVolume": {}, "phase": "MountedToPod"}
+    vmi = from_plain({**to_plain(vmi), "status": {"volumeStatus": [plugged]}}, VirtualMachineInstance)
+    found = DiskPreparer(paths_in(tmp_path), Children()).prepare(vmi).sources["data"]
+    assert (found.path, (place / "disk.img").stat().st_size) == (str(place / "disk.img"), 10 * MIB)
+
+
 def test_what_is_there_stays(tmp_path: Path, mounted: Path) -> None:
     disk = mounted / "disk.img"
     disk.write_bytes(b"precious" * (2 * MIB))
@@ -96,9 +107,10 @@ def test_only_a_regular_file_is_a_disk(tmp_path: Path, mounted: Path) -> None:
         source(tmp_path, CLAIM, info())
 
 
-def test_a_header_says_nothing_about_the_format(tmp_path: Path, mounted: Path) -> None:
+@pytest.mark.parametrize("head", [b"QFI\xfb", b"KDMV", b"# Disk DescriptorFile", b"vhdxfile", b"QED\0", b"json:{"])
+def test_a_header_says_nothing_about_the_format(tmp_path: Path, mounted: Path, head: bytes) -> None:
     """A guest could write the header of a qcow2 with a backing file of its choice into its raw disk."""
-    (mounted / "disk.img").write_bytes(b"QFI\xfb" + b"\0" * MIB)
+    (mounted / "disk.img").write_bytes(head + b"\0" * MIB)
     assert source(tmp_path, CLAIM, info()).format == "raw"
 
 

@@ -20,10 +20,11 @@ from virt_launcher.hypervisor.agent import (
     MAX_USERS,
     commands_from_answer,
     filesystems_from_answer,
+    frozen_from_answer,
     users_from_answer,
 )
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, SevInfo
-from virt_launcher.machine.controls import MAX_FREEZE_S
+from virt_launcher.machine.controls import MAX_FREEZE_S, THAW_AGAIN_S
 from virt_launcher.machine.guest_clock import GuestClock
 from virt_launcher.machine.manager import SyncOptions
 from virt_launcher.machine.picture import MAX_PICTURE_BYTES, Picture
@@ -120,6 +121,57 @@ def test_freeze_without_a_limit_lasts_until_it_is_undone(parts: Parts) -> None:
     assert parts.manager.view().filesystems_frozen
     controls.unfreeze()
     assert not parts.manager.view().filesystems_frozen
+
+
+def test_a_thaw_that_fails_is_tried_again(parts: Parts) -> None:
+    """The agent was killed while the filesystems stood still."""
+    parts.hypervisor.report = AgentReport()
+    controls = parts.manager.controls
+    controls.freeze(10)
+    first, parts.hypervisor.report = controls._thaw_timer, None
+    assert first is not None
+    first.function()
+    second = controls._thaw_timer
+    assert second is not None
+    assert second.interval == THAW_AGAIN_S
+    assert parts.manager.view().filesystems_frozen
+    parts.hypervisor.report = AgentReport()
+    second.function()
+    assert not parts.hypervisor.frozen
+    assert not parts.manager.view().filesystems_frozen
+
+
+def test_a_guest_that_started_anew_is_not_frozen(parts: Parts) -> None:
+    parts.hypervisor.report = AgentReport()
+    controls = parts.manager.controls
+    controls.freeze(10)
+    timer = controls._thaw_timer
+    assert timer is not None
+    controls.agent_changed()
+    assert parts.manager.view().filesystems_frozen
+    parts.hypervisor.frozen = False
+    controls.agent_changed()
+    assert not parts.manager.view().filesystems_frozen
+    assert timer.finished.is_set()
+
+
+def test_the_last_thaw_of_a_machine_that_has_ended_is_none(parts: Parts) -> None:
+    parts.hypervisor.report = AgentReport()
+    controls = parts.manager.controls
+    controls.freeze(10)
+    timer = controls._thaw_timer
+    assert timer is not None
+    parts.manager.kill()
+    timer.cancel()
+    controls._thaw_timer = None
+    timer.function()
+    assert controls._thaw_timer is None
+
+
+@pytest.mark.parametrize("answer", ['{"return": "thawed"}', '{"return": ["frozen"]}', "{}", "", "[" * 100_000])
+def test_only_one_word_means_frozen(answer: str) -> None:
+    assert frozen_from_answer('{"return": "frozen"}')
+    assert not frozen_from_answer(answer)
 
 
 def test_freeze_is_not_for_longer_than_an_hour(parts: Parts) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 
-from tests.unit.launcher.cases import ON_ROOT, ROOT, TWO_CELLS, Case, context_of, disk, empty
+from tests.unit.launcher.cases import FIRMWARE_UUID, ON_ROOT, ROOT, TWO_CELLS, Case, context_of, disk, empty
 from virt_launcher.convert.converter import convert
 from virt_launcher.convert.cpu import topology_of
 from virt_launcher.convert.disks import letters
@@ -26,12 +27,43 @@ def pinned(cpus: int, **cpu: Any) -> Case:
     return Case(domain={"cpu": {"dedicatedCpuPlacement": True, **cpu}}, context={"host_cpus": TWO_CELLS[:cpus]})
 
 
+HUGE = {"guest": "128Mi", "hugepages": {"pageSize": "2Mi"}}
+
+
+def numa(cpus: int, guest: str, pages: str | None = "2Mi", most: str | None = None, **cpu: Any) -> Case:
+    """A guest that sees the cells of its node, whose CPUs are taken in their order."""
+    huge = {"hugepages": {"pageSize": pages}} if pages else {}
+    case = pinned(cpus, **{"sockets": cpus, "numa": {"guestMappingPassthrough": {}}} | cpu)
+    return dataclasses.replace(case, domain=case.domain | {"memory": {"guest": guest, "maxGuest": most, **huge}})
+
+
+def arm64(domain: dict[str, Any], name: str = "arm64") -> Case:
+    return Case(domain=domain, spec={"architecture": name}, context={"node_architecture": name})
+
+
+def node_devices(given: dict[str, str] | None = None, **devices: Any) -> Case:
+    return Case(domain={"devices": devices}, context={"environment": given or {}})
+
+
 REFUSED: dict[str, tuple[Case, str]] = {
     "acpi-index": (
         Case(domain={"devices": {"interfaces": [{"name": "n", "bridge": {}, "acpiIndex": -1}]}}),
         f"{V}.interfaces[0].acpiIndex",
     ),
     "architecture": (Case(spec={"architecture": "arm64"}), "spec.architecture"),
+    "unknown-architecture": (
+        Case(spec={"architecture": "vax"}, context={"any_architecture": True}),
+        "spec.architecture",
+    ),
+    "pc-on-arm64": (Case(context={"node_architecture": "arm64"}), "spec.architecture"),
+    "watchdog-on-arm64": (
+        arm64({"devices": {"watchdog": {"name": "w", "i6300esb": {}}}}),
+        f"{V}.watchdog",
+    ),
+    "screen-on-arm64": (arm64({"devices": {"video": {"type": "vga"}}}), f"{V}.video.type"),
+    "panic-on-arm64": (arm64({"devices": {"panicDevices": [{"model": "isa"}]}}), f"{V}.panicDevices[0].model"),
+    "panic-on-s390x": (arm64({"devices": {"panicDevices": [{}]}}, "s390x"), f"{V}.panicDevices[0].model"),
+    "uefi-on-s390x": (arm64({"firmware": {"bootloader": {"efi": {}}}}, "s390x"), f"{D}.firmware.bootloader.efi"),
     "negative-memory": (Case(domain={"memory": {"guest": "-1Mi"}}), f"{D}.memory.guest"),
     "no-memory": (Case(domain={"memory": None}), f"{D}.memory.guest"),
     "odd-memory": (Case(domain={"memory": {"guest": "lots"}}), f"{D}.memory.guest"),
@@ -44,12 +76,55 @@ REFUSED: dict[str, tuple[Case, str]] = {
     "too-few-cpus": (pinned(2, cores=3), f"{D}.cpu.dedicatedCpuPlacement"),
     "no-cpu-for-the-emulator": (pinned(2, cores=2, isolateEmulatorThread=True), f"{D}.cpu.dedicatedCpuPlacement"),
     "cpus-that-others-have": (pinned(3, cores=2), f"{D}.cpu.dedicatedCpuPlacement"),
-    "numa": (Case(domain={"cpu": {"numa": {"guestMappingPassthrough": {}}}}), f"{D}.cpu.numa"),
-    "gpu": (Case(domain={"devices": {"gpus": [{"name": "g"}]}}), f"{V}.gpus"),
-    "persistent-tpm": (Case(domain={"devices": {"tpm": {"persistent": True}}}), f"{V}.tpm.persistent"),
-    "persistent-efi": (
-        Case(domain={"firmware": {"bootloader": {"efi": {"persistent": True}}}}),
-        f"{D}.firmware.bootloader.efi.persistent",
+    "numa-on-shared-cpus": (
+        Case(domain={"cpu": {"numa": {"guestMappingPassthrough": {}}}, "memory": HUGE}),
+        f"{D}.cpu.numa.guestMappingPassthrough",
+    ),
+    "numa-in-small-pages": (numa(2, "128Mi", None), f"{D}.cpu.numa.guestMappingPassthrough"),
+    "numa-with-a-page-too-few": (numa(6, "2Mi"), f"{D}.memory.hugepages.pageSize"),
+    "numa-with-a-core-in-two-cells": (
+        dataclasses.replace(
+            numa(2, "128Mi", sockets=1, threads=2), context={"host_cpus": (TWO_CELLS[0], TWO_CELLS[4])}
+        ),
+        f"{D}.cpu.numa.guestMappingPassthrough",
+    ),
+    "realtime-without-cells": (pinned(2, cores=2, realtime={}), f"{D}.cpu.realtime"),
+    "realtime-of-an-odd-mask": (numa(2, "128Mi", realtime={"mask": "all"}), f"{D}.cpu.realtime.mask"),
+    "numa-that-grows": (numa(2, "128Mi", most="256Mi"), f"{D}.memory.maxGuest"),
+    "gpu-without-resource": (node_devices(gpus=[{"name": "g"}]), f"{V}.gpus[0].deviceName"),
+    "gpu-not-given": (node_devices(gpus=[{"name": "g", "deviceName": "a/b"}]), f"{V}.gpus[0].deviceName"),
+    "one-given-for-two": (
+        node_devices(
+            {"PCI_RESOURCE_A_B": "0000:01:00.0"},
+            gpus=[{"name": "g", "deviceName": "a/b"}],
+            hostDevices=[{"name": "h", "deviceName": "a/b"}],
+        ),
+        f"{V}.hostDevices[0].deviceName",
+    ),
+    "odd-pci-address": (
+        node_devices({"PCI_RESOURCE_A_B": "1:0"}, gpus=[{"name": "g", "deviceName": "a/b"}]),
+        f"{V}.gpus[0].deviceName",
+    ),
+    "odd-mediated-device": (
+        node_devices({"MDEV_PCI_RESOURCE_A_B": "x"}, hostDevices=[{"name": "h", "deviceName": "a/b"}]),
+        f"{V}.hostDevices[0].deviceName",
+    ),
+    "odd-usb-device": (
+        node_devices({"USB_RESOURCE_A_B": "1"}, hostDevices=[{"name": "h", "deviceName": "a/b"}]),
+        f"{V}.hostDevices[0].deviceName",
+    ),
+    "usb-not-for-all": (
+        node_devices({"USB_RESOURCE_A_B": "1:2"}, hostDevices=[{"name": n, "deviceName": "a/b"} for n in "gh"]),
+        f"{V}.hostDevices[0].deviceName",
+    ),
+    "devices-of-one-name": (node_devices(gpus=[{"name": "g", "deviceName": "a/b"}] * 2), f"{V}.gpus[1].name"),
+    "display-without-screen": (
+        node_devices(
+            {"MDEV_PCI_RESOURCE_A_B": FIRMWARE_UUID},
+            gpus=[{"name": "g", "deviceName": "a/b", "virtualGPUOptions": {"display": {}}}],
+            autoattachGraphicsDevice=False,
+        ),
+        f"{V}.gpus[0].virtualGPUOptions.display",
     ),
     "reboot": (Case(domain={"rebootPolicy": "Maybe"}), f"{D}.rebootPolicy"),
     "tlbflush": (
@@ -250,3 +325,27 @@ def test_a_processor_that_is_whatever_there_is_is_not_read_back(
 ) -> None:
     found = convert(context_of(Case(domain=domain, context=context))).without_capabilities
     assert [capability.name for capability in found] == ["cpu-unavailable-features"]
+
+
+def test_what_was_not_given_is_named_with_where_it_should_stand() -> None:
+    case = node_devices({"PCI_RESOURCE_OTHER": "0000:01:00.0"}, gpus=[{"name": "g", "deviceName": "example.com/t4"}])
+    with pytest.raises(InvalidVMIError, match=r"example\.com/t4: .* PCI_RESOURCE_EXAMPLE_COM_T4 or MDEV_PCI_RESOURCE_"):
+        convert(context_of(case))
+
+
+def test_usb_devices_that_belong_together_go_to_one_device_of_the_guest() -> None:
+    wished = [{"name": name, "deviceName": "a/b"} for name in ("x", "y")]
+    domain = convert(context_of(node_devices({"USB_RESOURCE_A_B": "1:2,1:3,2:4,2:5"}, hostDevices=wished)))
+    found = [(d.alias, d.source.bus, d.source.device) for d in domain.devices.hostdevs if d.source is not None]
+    assert found == [
+        ("ua-usb-host-x", "1", "2"),
+        ("ua-usb-host-x-1", "1", "3"),
+        ("ua-usb-host-y", "2", "4"),
+        ("ua-usb-host-y-1", "2", "5"),
+    ]
+
+
+def test_without_a_screen_no_virtual_gpu_has_one() -> None:
+    given = {"MDEV_PCI_RESOURCE_A_B": FIRMWARE_UUID}
+    case = node_devices(given, gpus=[{"name": "g", "deviceName": "a/b"}], autoattachGraphicsDevice=False)
+    assert [(d.display, d.ramfb) for d in convert(context_of(case)).devices.hostdevs] == [(None, None)]

@@ -10,12 +10,12 @@ import pytest
 
 from tests.unit.launcher.cases import CASES, ON_ROOT, ROOT, Case, context_of, disk, empty
 from tests.unit.launcher.machines import changed, named, started, wanted
-from virt_launcher.converge.changes import Act, Change, DeviceChange, NeedsRestart
+from virt_launcher.converge.changes import Act, Change, DeviceChange, MoreProcessors, NeedsRestart
 from virt_launcher.converge.difference import difference
 from virt_launcher.convert import firmware
 from virt_launcher.convert.converter import convert
 from virt_launcher.disks.sources import BlockSizes, DiskSource
-from virt_launcher.domain.devices import Address
+from virt_launcher.domain.devices import Address, Watchdog
 from virt_launcher.domain.domain import Domain, from_xml
 
 
@@ -35,12 +35,12 @@ def between(before: Case, after: Case) -> tuple[Change, ...]:
 
 
 def told(changes: tuple[Change, ...]) -> list[str]:
-    return [f"{c.what} {c.act.value}" if isinstance(c, DeviceChange) else f"restart {c.field}" for c in changes]
+    return [f"restart {c.field}" if isinstance(c, NeedsRestart) else f"{c.what} {c.act.value}" for c in changes]
 
 
 @pytest.fixture(autouse=True)
 def _image_with_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(firmware.Ovmf, "present", property(lambda self: True))
+    monkeypatch.setattr(firmware, "is_there", lambda _path: True)
     monkeypatch.setattr("virt_launcher.convert.devices.shutil.which", lambda *_, **__: "/usr/bin/swtpm")
 
 
@@ -54,6 +54,14 @@ def test_what_libvirt_adds_to_a_real_machine_is_no_difference() -> None:
 
     live = from_xml((GOLDEN / "live.xml").read_text())
     assert difference(copy.deepcopy(live), live) == ()
+
+
+@pytest.mark.parametrize("devices", [{}, {"watchdog": {"name": "dog", "i6300esb": {"action": "reset"}}}])
+def test_the_watchdog_of_the_chipset_is_libvirts_own(devices: dict[str, Any]) -> None:
+    case = Case(domain={"devices": devices})
+    live = started(case)
+    live.devices.watchdogs.insert(0, Watchdog(model="itco", action="reset", alias="watchdog0"))
+    assert difference(wanted(case, live), live) == ()
 
 
 def test_a_link_is_changed_and_nothing_else() -> None:
@@ -262,3 +270,62 @@ def test_a_place_that_the_user_chose_is_kept() -> None:
 
 def test_a_machine_without_devices_wants_none() -> None:
     assert difference(Domain(), Domain()) == ()
+
+
+def sockets(count: int, most: int = 4, **domain: Any) -> Case:
+    return Case(domain={"cpu": {"sockets": count, "cores": 2, "maxSockets": most}} | domain)
+
+
+def test_processors_come_as_long_as_there_are_sockets_for_them() -> None:
+    assert between(sockets(1), sockets(3)) == (MoreProcessors(6),)
+    assert changed_to_agree(sockets(1), sockets(4))
+
+
+@pytest.mark.parametrize("after", [sockets(1), sockets(5), sockets(2, most=8)])
+def test_processors_neither_go_nor_come_beyond_the_sockets(after: Case) -> None:
+    changes = between(sockets(2), after)
+    assert "spec.domain.cpu.sockets" in [change.field for change in changes if isinstance(change, NeedsRestart)]
+    assert not any(isinstance(change, MoreProcessors) for change in changes)
+
+
+def test_a_disk_keeps_its_queues_when_processors_come() -> None:
+    devices = {"blockMultiQueue": True, "disks": [disk("root")]}
+    before, after = (replace(sockets(count, devices=devices), spec={"volumes": [ROOT]}) for count in (1, 2))
+    assert between(before, after) == (MoreProcessors(4),)
+    assert [each.queues for each in started(after).devices.disks] == [4]
+
+
+def memory(guest: str, **more: Any) -> Case:
+    grows = {"guest": guest, "maxGuest": "4Gi"} | more
+    return Case(domain={"memory": grows}, status={"memory": {"guestAtBoot": "1Gi"}})
+
+
+def requested(changes: tuple[Change, ...]) -> list[tuple[str, int]]:
+    return [(c.act.value, c.device.requested.value >> 10) for c in changes if isinstance(c, DeviceChange)]
+
+
+def test_memory_comes_with_a_device_and_stays_with_it() -> None:
+    changes = between(memory("1Gi"), memory("2Gi"))
+    assert requested(changes) == [("attached", 1024)]
+    [change] = changes
+    assert isinstance(change, DeviceChange)
+    assert change.device.address.bus != "0x00"
+    assert requested(between(memory("2Gi"), memory("3Gi"))) == [("changed", 2048)]
+    assert requested(between(memory("3Gi"), memory("1Gi"))) == [("changed", 0)]
+    for before, after in (("1Gi", "2Gi"), ("2Gi", "4Gi"), ("4Gi", "1Gi")):
+        assert changed_to_agree(memory(before), memory(after))
+
+
+def test_memory_stays_where_the_guest_sees_it() -> None:
+    """libvirt 11 tells the address, and refuses a change that is silent about it."""
+    live = started(memory("2Gi"))
+    [device] = live.devices.memories
+    live.devices.memories = [replace(device, base="0x100000000")]
+    [change] = difference(wanted(memory("1Gi"), live), live)
+    assert isinstance(change, DeviceChange)
+    assert change.device.base == "0x100000000"
+
+
+def test_a_machine_without_a_limit_keeps_its_memory() -> None:
+    changes = between(Case(domain={"memory": {"guest": "1Gi"}}), Case(domain={"memory": {"guest": "2Gi"}}))
+    assert told(changes) == ["restart spec.domain.memory.guest"]

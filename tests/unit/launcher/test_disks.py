@@ -60,6 +60,26 @@ def test_qemu_img_finds_no_fault(tmp_path: Path, size: int) -> None:
     assert facts_of(path) == ImageFacts("qcow2", size)
 
 
+def qemu_img(*arguments: str | Path) -> None:
+    subprocess.run(["qemu-img", *map(str, arguments)], check=True, capture_output=True)
+
+
+@needs_qemu_img
+@pytest.mark.parametrize("options", ["compat=0.10", "compat=1.1", "extended_l2=on,cluster_size=64k", "cluster_size=512",
+                                     "cluster_size=2M", "preallocation=metadata", "compression_type=zstd"])  # fmt: skip
+def test_what_qemu_img_makes_passes_and_a_part_of_it_does_not(tmp_path: Path, options: str) -> None:
+    plain, image = tmp_path / "plain", tmp_path / "x.qcow2"
+    plain.write_bytes(b"\0" * MIB + os.urandom(6 * MIB) + b"\0" * MIB)
+    qemu_img("convert", "-f", "raw", "-O", "qcow2", "-o", options, plain, image)
+    assert facts_of(image) == ImageFacts("qcow2", 8 * MIB)
+    bare = tmp_path / "bare.qcow2"
+    qemu_img("create", "-f", "qcow2", "-o", options, bare, "8M")
+    assert facts_of(bare) == ImageFacts("qcow2", 8 * MIB)
+    os.truncate(image, 3 * 512)
+    with pytest.raises(BadImageError, match="cut off"):
+        facts_of(image)
+
+
 @needs_qemu_img
 def test_an_overlay_shows_its_backing_file(tmp_path: Path) -> None:
     (tmp_path / "base.img").write_bytes(b"x" * MIB)
@@ -89,6 +109,18 @@ def test_raw_sizes_are_whole_sectors(tmp_path: Path) -> None:
         (4, struct.pack(">I", 9), "not valid"),
         (20, struct.pack(">I", 30), "not valid"),
         (24, struct.pack(">Q", 0), "zero"),
+        (24, struct.pack(">Q", 8 << 40), "too small"),
+        (36, struct.pack(">I", 0), "too small"),
+        (36, struct.pack(">I", (1 << 32) - 1), "too large"),
+        (36, struct.pack(">I", (4 << 20) + 1), "too large"),
+        (56, struct.pack(">I", (1 << 32) - 1), "too large"),
+        (60, struct.pack(">I", (1 << 32) - 1), "too large"),
+        (40, struct.pack(">Q", 1 << 62), "cut off"),
+        (40, struct.pack(">Q", (1 << 64) - 1), "cut off"),
+        (48, struct.pack(">Q", 1 << 40), "cut off"),
+        (3 << 16, struct.pack(">Q", (1 << 63) | (1 << 30)), "cut off"),
+        (100, struct.pack(">I", (1 << 32) - 1), "its length"),
+        (100, struct.pack(">I", 0), "its length"),
     ],
 )
 def test_qcow2_that_is_refused(empty: Path, offset: int, data: bytes, words: str) -> None:
@@ -102,7 +134,11 @@ def test_qcow2_that_is_refused(empty: Path, offset: int, data: bytes, words: str
         (b"", "empty"),
         (b"QFI\xfb", "cut off"),
         (b"QFI\xfb" + struct.pack(">IQIIQI", 3, 0, 0, 16, MIB, 0), "cut off"),
+        (b"QFI\xfb" + struct.pack(">IQIIQIIQQIIQ", 3, 0, 0, 16, MIB, 0, 1, 1 << 16, 1 << 16, 1, 0, 0), "cut off"),
+        (b"QFI\xfb" + struct.pack(">IQIIQIIQQIIQ", 2, 0, 0, 16, MIB, 0, 1, 1 << 16, 1 << 16, 1, 0, 0), "cut off"),
         (b"KDMV....", "VMDK"),
+        (b"COWD....", "VMDK"),
+        (b"WithoutFreeSpace", "Parallels"),
         (b"# Disk DescriptorFile\n", "VMDK"),
         (b"vhdxfile", "VHDX"),
         (b"\x1f\x8b rest", "gzip"),
@@ -215,4 +251,4 @@ class TestPreparer:
 
     def test_sources_that_are_not_built_yet(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidVMIError, match=r"spec\.volumes\[0\]: the source of volume 'a' is not built yet"):
-            self.prepare(tmp_path, {"name": "a", "downwardMetrics": {}})
+            self.prepare(tmp_path, {"name": "a", "containerPath": {"path": "/x"}})

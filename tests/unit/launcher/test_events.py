@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.launcher.parts import Parts, make_parts, plain_vmi
-from virt_launcher.hypervisor.ports import AgentReport, State
+from virt_launcher.errors import AgentGivenUpError, LauncherError
+from virt_launcher.hypervisor.ports import AgentInfo, AgentReport, Change, State
 from virt_launcher.machine.events import EventWorker
 from virt_launcher.machine.manager import SyncOptions
 from virt_launcher.machine.state import MachineView
@@ -39,7 +40,7 @@ def outlet() -> Outlet:
 
 @pytest.fixture
 def worker(parts: Parts, outlet: Outlet) -> EventWorker:
-    worker = EventWorker(parts.manager.view, outlet, parts.hypervisor.disk_errors)
+    worker = EventWorker(parts.manager.view, outlet)
     worker.on_state(lambda view: parts.monitor.machine_ended() if parts.monitor.started and not view.alive else None)
     parts.hypervisor.watch(worker.poke)
     parts.monitor.on_qemu_end(worker.poke)
@@ -96,7 +97,7 @@ def test_a_mistake_of_ours_does_not_end_the_thread(outlet: Outlet) -> None:
         return MachineView(name="n", state=State.RUNNING)
 
     stop = Stop()
-    worker = EventWorker(read, outlet, dict)
+    worker = EventWorker(read, outlet)
     worker.poke()
     worker.run(stop)
     assert [v.state for v in outlet.views] == [State.RUNNING]
@@ -156,6 +157,45 @@ def test_a_silent_agent_still_counts_as_connected(parts: Parts) -> None:
     assert not parts.agent.view.connected
 
 
+def test_an_agent_to_which_libvirt_listens_no_more_counts_as_gone_and_is_told_of_once(
+    parts: Parts, worker: EventWorker, outlet: Outlet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its channel is open all the time. It is there again when it is heard again."""
+
+    def deaf() -> AgentReport:
+        raise AgentGivenUpError("asked no more")
+
+    start(parts)
+    parts.hypervisor.report = AgentReport(hostname="liar")
+    monkeypatch.setattr(parts.agent, "channel_is", lambda _: None)
+    parts.agent._connected = True
+    parts.agent.poll()
+    worker.handle()
+    assert outlet.views[-1].agent.connected
+    with monkeypatch.context() as patched:
+        patched.setattr(parts.hypervisor, "agent_report", deaf)
+        for _ in range(2):
+            parts.agent.poll()
+            worker.handle()
+    assert not outlet.views[-1].agent.connected
+    assert [reason for _, reason, _ in outlet.remarks] == ["GuestAgentGivenUp"]
+    parts.agent.poll()
+    worker.handle()
+    assert outlet.views[-1].agent.connected
+    assert len(outlet.remarks) == 1
+
+
+def test_an_agent_that_does_not_tell_its_version_is_heard(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> AgentInfo:
+        raise LauncherError("the guest agent does not know guest-info")
+
+    monkeypatch.setattr(parts.hypervisor, "agent_info", unknown)
+    parts.hypervisor.report = AgentReport(hostname="old")
+    parts.agent.channel_is(True)
+    parts.agent.poll()
+    assert (parts.agent.view.report.hostname, parts.agent.view.about) == ("old", AgentInfo())
+
+
 def test_the_agent_thread_polls_on_connect_and_stops(parts: Parts) -> None:
     told, stop = threading.Event(), threading.Event()
     parts.agent.on_news(told.set)
@@ -198,3 +238,40 @@ def test_last_words_only_where_there_is_a_place(tmp_path: Path) -> None:
     (tmp_path / "log").write_text("an older and longer message")
     leave_message(tmp_path / "log", "words")
     assert (tmp_path / "log").read_text() == "words"
+
+
+def test_a_watchdog_that_ends_the_machine_is_told(parts: Parts, worker: EventWorker, outlet: Outlet) -> None:
+    """QEMU ends well then, and libvirt only says that it crashed."""
+    start(parts)
+    parts.hypervisor.watch(parts.monitor.machine_changed)
+    parts.hypervisor._tell(Change.WATCHDOG_END)
+    parts.qemu_ends(exit_code=0)
+    parts.hypervisor.becomes(State.SHUTOFF, "Crashed")
+    worker.handle()
+    assert [r[1] for r in outlet.remarks] == ["WatchdogFired"]
+    assert outlet.views[-1].message == "the guest's watchdog ran out, and its action ended the machine"
+
+
+def test_an_agent_that_is_back_at_once_is_asked_at_once(parts: Parts) -> None:
+    """Before anybody saw that it was away: it may be another one, and its guest another system."""
+    start(parts)
+    parts.hypervisor.watch(parts.agent.machine_changed)
+    parts.hypervisor.report = AgentReport(hostname="first")
+    heard = threading.Semaphore(0)
+    parts.agent.on_news(heard.release)
+    stop = threading.Event()
+    thread = threading.Thread(target=parts.agent.run, args=(stop,))
+    thread.start()
+    try:
+        parts.manager.view()
+        assert heard.acquire(timeout=5)
+        parts.manager.view()  # Nothing has changed: nobody is asked.
+        parts.hypervisor.report = AgentReport(hostname="second")
+        parts.hypervisor._tell(Change.AGENT)
+        parts.manager.view()
+        assert heard.acquire(timeout=5), "asked only when the old one's pause was over"
+        assert parts.agent.view.report.hostname == "second"
+    finally:
+        stop.set()
+        parts.agent.wake()
+        thread.join(10)

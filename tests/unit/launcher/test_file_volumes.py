@@ -112,7 +112,7 @@ def test_long_names_and_labels_are_in_the_image(tmp_path: Path, label: str) -> N
 
 def test_the_image_becomes_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[tuple[str, Path]] = []
-    monkeypatch.setattr(iso, "begin", lambda plan, target, _children: begun.append((plan.label, target)))
+    monkeypatch.setattr(iso, "begin", lambda plan, target, _children, _moment: begun.append((plan.label, target)))
     as_the_node_writes(tmp_path / "private/file-volumes/a", {"key": "value"})
     vmi = plain_vmi(
         domain={"memory": {"guest": "64Mi"}, "devices": {"disks": [{"name": "a"}]}},

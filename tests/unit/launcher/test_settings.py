@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -66,6 +67,15 @@ def test_kvm_needs_the_device_and_the_processor(tmp_path: Path, flags: str, usab
     assert not kvm_usable(str(device), cpuinfo)
     device.touch()
     assert kvm_usable(str(device), cpuinfo) is usable
+
+
+def test_where_there_is_no_list_of_flags_the_device_says_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpuinfo, device = tmp_path / "cpuinfo", tmp_path / "kvm"
+    cpuinfo.write_text("processor : 0\nFeatures\t: fp asimd\n")
+    device.touch()
+    for machine, usable in (("aarch64", True), ("x86_64", False)):
+        monkeypatch.setattr("os.uname", lambda machine=machine: SimpleNamespace(machine=machine))
+        assert kvm_usable(str(device), cpuinfo) is usable
 
 
 @pytest.fixture

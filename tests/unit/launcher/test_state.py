@@ -8,7 +8,7 @@ import pytest
 
 from virt_launcher.domain.devices import Channel, Interface
 from virt_launcher.domain.disks import Disk
-from virt_launcher.domain.domain import Devices, Domain
+from virt_launcher.domain.domain import Devices, Domain, from_xml
 from virt_launcher.domain.machine import Amount
 from virt_launcher.hypervisor.agent import (
     MAX_ADDRESSES,
@@ -29,7 +29,10 @@ DOMAIN = Domain(
     memory=Amount(unit="KiB", value=65536),
     devices=Devices(
         interfaces=[Interface(alias="ua-default", mac="02:00:00:00:00:01", link="down")],
-        disks=[Disk(alias="ua-root", target="vda")],
+        disks=[
+            Disk(alias="ua-root", target="vda", source_file="/disk.img"),
+            Disk(alias="ua-drive", target="sda", device="cdrom"),
+        ],
     ),
 )
 
@@ -136,14 +139,28 @@ def test_stats_are_nested_by_device() -> None:
         "net.0.name": "tap0",
         "net.0.rx.bytes": 7,
         "block.count": 0,
+        "dirtyrate.calc_status": 2,
     }
     assert json.loads(stats_json("n", "u", flat)) == {
         "name": "n",
         "uuid": "u",
         "cpu": {"time": 5},
         "memory": {"swapIn": 1},
+        "dirtyRate": {"calcStatus": 2},
         "vcpu": [{"index": 0, "time": 3}],
         "net": [{"index": 0, "name": "tap0", "rxBytes": 7}],
         "block": [],
     }
     assert stats_json("n", "u", {}) == b""
+
+
+def test_memory_that_a_guest_could_have_is_not_what_it_has() -> None:
+    """A real machine of 1 Gi whose device could bring 3 Gi."""
+    from tests.unit.launcher.test_golden import GOLDEN
+
+    text = (GOLDEN / "live-grown.xml").read_text()
+    view = compose("ns_vm1", Facts(State.RUNNING), from_xml(text), AgentView())
+    assert (view.processors, view.memory_bytes) == (2, 1 << 30)
+    taken = text.replace("<current unit='KiB'>0<", "<current unit='KiB'>2097152<")
+    assert taken != text
+    assert compose("ns_vm1", Facts(State.RUNNING), from_xml(taken), AgentView()).memory_bytes == 3 << 30

@@ -21,6 +21,8 @@ LINK_SYSCTLS = {
     "net/ipv4/conf/{}/route_localnet": "0",
     "net/ipv6/conf/{}/disable_ipv6": "0",
     "net/ipv6/conf/{}/accept_ra": "1",
+    "net/ipv4/conf/{}/forwarding": "0",
+    "net/ipv6/conf/{}/forwarding": "0",
 }
 
 
@@ -68,6 +70,9 @@ class FakeKernel:
         self._addresses[index] = list(addresses)
         self._routes[index] = [*self._connected(addresses), *routes]
         return index
+
+    def link(self, name: str) -> Link | None:
+        return next((link for link in self.links() if link.name == name), None)
 
     def links(self) -> list[Link]:
         return [Link(index=index, **link) for index, link in self._links.items()]
@@ -231,5 +236,5 @@ class FakeDhcp:
         self._failing.changed(f"stop {name}")
         self.servers.pop(name, None)
 
-    def pid_of(self, name: str) -> int | None:
-        return 1 if name in self.servers else None
+    def known(self, name: str) -> bool:
+        return name in self.servers

@@ -108,6 +108,31 @@ def test_two_interfaces(pod: Pod) -> None:
     assert set(pod.dhcp.servers) == {"eth0"}
 
 
+def test_masquerade_comes_first_wherever_the_plan_has_it(pod: Pod) -> None:
+    """It makes the Pod a router for all links that there are; those that must not be one are told after it."""
+    pod.kernel.plug("pod37a8eec1ce1", "0a:58:0a:01:00:05", 1500, [], [])
+    plan = pod.plan("masquerade")
+    plan.interfaces.insert(0, NetPlanInterface(name="other", binding="bridge", pod_interface="pod37a8eec1ce1"))
+    report = actions.setup(plan, pod.world, pod.state)
+    assert [nic.name for nic in report.interfaces] == ["other", "default"], "told as asked"
+    made = [link.name for link in pod.kernel.links() if link.kind == "bridge"]
+    assert made == ["k6t-eth0", "k6t-37a8eec1ce1"]
+    assert pod.kernel.read_sysctl("net/ipv4/conf/k6t-37a8eec1ce1/forwarding") == "0"
+
+
+def test_what_the_plan_does_not_name_is_taken_down(pod: Pod) -> None:
+    actions.setup(pod.plan("masquerade"), pod.world, pod.state)
+    pod.kernel.plug("pod37a8eec1ce1", "0a:58:0a:01:00:05", 1500, [ADDRESSES[0]], [])
+    alone = pod.snapshot()
+    plan = pod.plan("masquerade")
+    plan.interfaces.append(NetPlanInterface(name="other", binding="bridge", pod_interface="pod37a8eec1ce1"))
+    actions.setup(plan, pod.world, pod.state)
+    assert pod.snapshot() != alone
+    actions.setup(pod.plan("masquerade"), pod.world, pod.state)
+    assert pod.snapshot() == alone
+    assert [record.nic.name for record in pod.state.all()] == ["eth0"]
+
+
 def test_check_names_what_is_missing(pod: Pod) -> None:
     with pytest.raises(NetsetupError, match="never set up"):
         actions.check(pod.plan("masquerade"), pod.world, pod.state)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from virt_netsetup import dhcp
 from virt_netsetup.dhcp import Dnsmasq, Started
 from virt_netsetup.dhcpserver import DhcpOptions, DhcpServer
 from virt_netsetup.model import Address
@@ -86,9 +87,12 @@ def test_a_recycled_process_id_is_not_ours(tmp_path: Path) -> None:
     from virt_core.apis.base import encode
 
     servers = Dnsmasq(tmp_path, Placement())
-    (tmp_path / "eth0.dnsmasq.json").write_bytes(encode(Started(pid=1, start_time=12345678901, digest="x")))
+    server = DhcpServer(name="eth0", interface="k6t-eth0", options=DhcpOptions(mtu=1500))
+    record = Started(pid=1, start_time=12345678901, digest=dhcp._digest(server))
+    (tmp_path / "eth0.dnsmasq.json").write_bytes(encode(record))
     assert start_time(1) is not None
-    assert servers.pid_of("eth0") is None
+    assert servers.known("eth0")
+    assert not servers.runs(server)
     servers.stop("eth0")
     assert list(tmp_path.iterdir()) == []
     assert start_time(1) is not None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import socket
 import ssl
+import subprocess
+import sys
 import termios
 import threading
 from collections.abc import Iterator
@@ -207,3 +210,30 @@ def test_no_server() -> None:
         port = free.getsockname()[1]
     with pytest.raises(Unreachable, match="refused"):
         Stream(Connection(f"http://127.0.0.1:{port}"), "/console")
+
+
+def test_the_console_follows_a_guest_that_moves(console: EchoServer, tmp_path: Path) -> None:
+    """The node that it has left refuses for a moment longer."""
+    document = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u", "namespace": "here"}}],
+        "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{console.port}"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(document))
+    program = [sys.executable, "-c", "from virtctl.main import main; main()"]
+    argv = [*program, "--kubeconfig", str(tmp_path / "config"), "console", "vm"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as virtctl:
+        assert virtctl.stdin is not None
+        eventually(lambda: len(console.paths) == 1, within_s=20)
+        console.close_code = 1012
+        console.answers.append(refusal(409, "VMI here/vm is not running"))
+        virtctl.stdin.write(b"bye")
+        virtctl.stdin.flush()
+        eventually(lambda: len(console.paths) == 3, within_s=20)
+        console.close_code = 1000
+        virtctl.stdin.write(b"bye")
+        virtctl.stdin.flush()
+        _, words = virtctl.communicate(timeout=20)
+    assert b"vm has moved to another node; connecting again." in words
+    assert virtctl.returncode == 0

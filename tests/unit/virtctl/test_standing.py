@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 from framework.machines import ALL, condition, event, facts, pod, upto, vm, vmi
 
-from virt_core.apis.vm import VirtualMachineStartFailure, VirtualMachineStateChangeRequest
+from virt_core.apis.base import from_plain
+from virt_core.apis.migration import VirtualMachineInstanceMigration as Job
+from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure, VirtualMachineStateChangeRequest
+from virt_core.apis.volumes import Volume
 from virtctl.explain.standing import standing
 from virtctl.explain.words import Standing, duration
 
@@ -40,9 +43,31 @@ def test_running_with_address_and_time() -> None:
     assert not found.failed
 
 
+def test_a_guest_that_shows_no_life_is_told_of() -> None:
+    silent = condition("GuestSilent", "True", "NoLease", "it has taken no lease")
+    found = standing(facts(vmi("Running", ALL, **SCHEDULED, conditions=[silent]), now=61))
+    says(found, "Running on node1", "but it has taken no lease")
+
+
 def test_running_without_address_or_not_ready_says_so() -> None:
     machine = vmi("Running", ALL, **SCHEDULED, conditions=[condition("Ready", "False", "X", "the probe fails")])
     says(standing(facts(machine)), "no address", "not Ready: the probe fails")
+
+
+def test_volumes_that_are_not_in_the_guest_are_told_with_their_reason() -> None:
+    volumes = [
+        {"name": "data", "phase": "Pending", "message": "PVC data not found", "hotplugVolume": {}},
+        {"name": "old", "phase": "Detaching", "message": "Deleted hotplug attachment pod x", "hotplugVolume": {}},
+        {"name": "fine", "target": "vda"},
+    ]
+    machine = vmi("Running", ALL, **SCHEDULED, volumeStatus=volumes)
+    machine.spec.volumes = [Volume(name="data"), Volume(name="fine")]
+    found = standing(facts(machine))
+    says(found, 'Volume "data" is not in the guest yet (Pending): PVC data not found', 'Volume "old" is on its way out')
+    assert '"fine"' not in found.sentence
+    scheduled = vmi("Scheduled", upto("handed-over"), **SCHEDULED, volumeStatus=volumes)
+    scheduled.spec.volumes = machine.spec.volumes
+    says(standing(facts(scheduled, pods=[pod()])), "waits for its volumes", "PVC data not found")
 
 
 def test_paused() -> None:
@@ -294,3 +319,67 @@ def test_a_kubelets_words_about_a_mount_become_the_missing_object() -> None:
         )
     )
     says(found, "there is no Secret default/late", message)
+
+
+def test_a_change_of_the_size_that_waits_is_told_with_its_reason() -> None:
+    held = condition("HotMemoryChange", "False", "PodResizeInfeasible", "node node1 cannot give so much")
+    found = standing(facts(vmi("Running", ALL, **SCHEDULED, conditions=[held])))
+    says(found, "A change of its memory is pending: node node1 cannot give so much.")
+
+
+def test_what_waits_for_a_restart_is_told() -> None:
+    told = condition("RestartRequired", "True", "", "a restart is needed: the clock changed")
+    machine = from_plain({"metadata": {"name": "guest"}, "status": {"conditions": [told]}}, VirtualMachine)
+    found = standing(facts(vmi("Running", ALL, **SCHEDULED), vm=machine))
+    says(found, "Part of what its VM says is not in force: a restart is needed: the clock changed.")
+
+
+LEAVES = {"nodeName": "node1", "evacuationNodeName": "node1"}
+MOVABLE = condition("LiveMigratable", "True", "", "")
+
+
+def move(phase: str, reason: str = "") -> Job:
+    status = {"phase": phase, "migrationState": {"failureReason": reason}}
+    return from_plain({"metadata": {"name": "out"}, "spec": {"vmiName": "guest"}, "status": status}, Job)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "job", "words"),
+    [
+        (
+            "LiveMigrate",
+            None,
+            "It was asked to leave node node1; virt-controller has not made a migration for that yet.",
+        ),
+        (None, move("Running"), "It was asked to leave node node1. Migration out is under way:"),
+        ("LiveMigrate", move("Failed", "no node takes it"), "; virt-controller tries again, each time after a longer"),
+        ("LiveMigrate", move("Succeeded"), "; virt-controller has not made a migration for that yet."),
+        ("External", None, "; by its evictionStrategy (External) that is for somebody else to do."),
+        ("None", None, "; by its evictionStrategy (None) nobody moves it."),
+    ],
+)
+def test_a_machine_that_must_leave_its_node_says_who_is_to_move_it(
+    strategy: str | None, job: Job | None, words: str
+) -> None:
+    machine = vmi("Running", ALL, **LEAVES, conditions=[MOVABLE])
+    machine.spec.eviction_strategy = strategy
+    says(standing(facts(machine, job=job)), words)
+
+
+def test_a_machine_that_must_leave_and_cannot_says_why() -> None:
+    tied = condition("LiveMigratable", "False", "DisksNotLiveMigratable", "volume data is on its node alone.")
+    machine = vmi("Running", ALL, **LEAVES, conditions=[tied])
+    says(standing(facts(machine)), "asked to leave node node1, and cannot be moved: volume data is on its node alone.")
+    failed = standing(facts(machine, job=move("Failed", "no node takes it")))
+    says(failed, "cannot be moved: volume data", "Its last move (vmim out) failed: no node takes it.")
+    paused = condition("Paused", "True", "PausedByUser", "")
+    says(standing(facts(vmi("Running", ALL, **LEAVES, conditions=[tied, paused]))), "paused", "cannot be moved: volume")
+
+
+def test_who_may_not_read_migrations_is_told_no_tale_about_them() -> None:
+    machine = vmi("Running", ALL, **LEAVES, conditions=[MOVABLE])
+    says(standing(facts(machine, unread=("Migrations",))), "It was asked to leave node node1.")
+
+
+def test_a_machine_that_may_stay_says_nothing_of_leaving() -> None:
+    assert "leave" not in standing(facts(vmi("Running", ALL, **SCHEDULED, conditions=[MOVABLE]))).sentence

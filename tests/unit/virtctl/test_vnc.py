@@ -154,3 +154,13 @@ def test_usbredir_refusals(server: EchoServer, config: str) -> None:
     server.answers = [refusal(409, "Not configured with USB Redirection")]
     result = run(config, "usbredir", "one", "--no-launch")
     assert result.output == "Error: cannot give a USB device to one: Not configured with USB Redirection\n"
+
+
+def test_a_guest_that_moves_ends_the_session_with_a_word(server: EchoServer, config: str) -> None:
+    """A viewer cannot go on with another display."""
+    server.close_code = 1012
+    path = program(config, "remote-viewer")
+    path.write_text(path.read_text().replace('b"hello"', 'b"bye"'))
+    result = run(config, "vnc", "vm")
+    assert result.exit_code == 1
+    assert "the screen of vm closed: the guest is gone; open it again" in result.output

@@ -1,7 +1,8 @@
-"""`virtctl explain vm|vmi NAME`."""
+"""`virtctl explain vm|vmi|vmim NAME`."""
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,7 @@ import click
 
 from virtctl.cli import command as declare
 from virtctl.options import Settings
-from virtctl.targets import VM, VMI, Target, parse_target
+from virtctl.targets import VM, VMI, VMIM, Target, parse_target
 
 if TYPE_CHECKING:
     from virtctl.explain.facts import Facts
@@ -19,32 +20,35 @@ _POLL_S = 0.5
 
 
 @declare("explain")
-@click.argument("target", nargs=-1, required=True, metavar="(vm|vmi) NAME")
+@click.argument("target", nargs=-1, required=True, metavar="(vm|vmi|vmim) NAME")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Output format.")
-@click.option("--wait", is_flag=True, help="Wait until it runs or has ended; exit code 1 unless it runs.")
+@click.option("--wait", is_flag=True, help="Wait until it runs or has ended; exit code 1 unless it runs, or has moved.")
 @click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait, with --wait.")
 def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool, minutes: float) -> None:
-    """Say in one sentence where a machine stands and why, and what to type next.
+    """Say in one sentence where a machine or its migration stands and why, and what to type next.
 
-    The table has every handoff of its start: whose it is, when it was done, how long it took.
+    The table has every handoff of its start, or every phase of the migration: whose it is, when it was done, and how
+    long it took.
     """
-    from virtctl.explain.render import as_document, as_text, explanation
+    from virtctl.explain.render import as_document, as_text, explanation, move_explanation
     from virtctl.session import session
 
-    wanted = parse_target(target, VMI)
+    wanted = parse_target(target, VMI, (VM, VMI, VMIM))
     with session(settings) as cluster:
         facts = wait_for_end(cluster, wanted, minutes * 60) if wait else read(cluster, wanted)
-    found = explanation(facts)
+    found = move_explanation(facts) if wanted.kind == VMIM else explanation(facts)
     click.echo(as_text(found) if output == "text" else as_document(found, output), nl=False)
-    if wait and facts.phase != "Running":
+    if wait and found.phase != ("Succeeded" if wanted.kind == VMIM else "Running"):
         click.get_current_context().exit(1)
 
 
 def read(cluster: Session, target: Target) -> Facts:
     from virt_core.kube.errors import NotFound
-    from virtctl.explain.gathering import gather
+    from virtctl.explain.gathering import gather, gather_move
 
     try:
+        if target.kind == VMIM:
+            return gather_move(cluster.client, cluster.namespace, target.name)
         return gather(cluster.client, cluster.namespace, target.name, with_vm=target.kind == VM)
     except NotFound as error:
         raise click.ClickException(
@@ -55,14 +59,17 @@ def read(cluster: Session, target: Target) -> Facts:
 
 def wait_for_end(cluster: Session, target: Target, timeout_s: float) -> Facts:
     """Shows where it stands until it runs, has ended, or the time is over."""
+    from virtctl.explain.moves import standing_of
     from virtctl.explain.standing import standing
     from virtctl.progress import Progress
+
+    told = standing_of if target.kind == VMIM else standing
 
     deadline = time.monotonic() + timeout_s
     with Progress() as progress:
         while True:
             facts = read(cluster, target)
-            stands = standing(facts)
+            stands = told(facts)
             if stands.final or time.monotonic() >= deadline:
                 return facts
             progress.update(_stable(stands.sentence, progress.live))
@@ -71,4 +78,4 @@ def wait_for_end(cluster: Session, target: Target, timeout_s: float) -> Facts:
 
 def _stable(sentence: str, live: bool) -> str:
     """When piped, a line for each change: without the seconds that change every time."""
-    return sentence if live else sentence.partition(" and has waited ")[0].rstrip(".")
+    return sentence if live else re.split(r" and has (?:waited|done so) |: \d+ %", sentence)[0].rstrip(".")

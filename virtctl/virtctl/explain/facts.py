@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from virt_core.apis.migration import VirtualMachineInstanceMigration
+from virt_core.apis.moveview import MoveProgress
 from virt_core.apis.nodes import Event
 from virt_core.apis.podroles import active_pod
 from virt_core.apis.pods import Pod
@@ -22,6 +24,10 @@ class Facts:
     pods: list[Pod] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     unread: tuple[str, ...] = ()
+    #: The migration of the machine that is under way, else its last one.
+    job: VirtualMachineInstanceMigration | None = None
+    #: How that goes, as its node tells.
+    progress: MoveProgress | None = None
     #: The instance of virt-local that all this runs on; None on Kubernetes.
     local_instance: str | None = None
 

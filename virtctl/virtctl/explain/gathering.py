@@ -7,7 +7,10 @@ from typing import Any
 
 import msgspec
 
-from virt_core.apis.names import LABEL_CREATED_BY
+from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.migration import VirtualMachineInstanceMigration
+from virt_core.apis.moveview import MoveProgress
+from virt_core.apis.names import FINAL_PHASES, LABEL_CREATED_BY, LABEL_MIGRATION_JOB_UID, MIGRATION_RUNNING
 from virt_core.apis.nodes import Event
 from virt_core.apis.pods import Pod
 from virt_core.apis.vm import VirtualMachine
@@ -16,6 +19,7 @@ from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import ApiError, Forbidden, NotFound
 from virt_core.runtime.clock import SystemClock
 from virtctl.explain.facts import Facts, event_time
+from virtctl.migrate import jobs
 
 
 def gather(client: KubeClient, namespace: str, name: str, *, with_vm: bool) -> Facts:
@@ -29,9 +33,65 @@ def gather(client: KubeClient, namespace: str, name: str, *, with_vm: bool) -> F
             raise
         vmi = None
     pods = _owned_pods(client, vmi, unread) if vmi else []
-    events = _events(client, namespace, vm, vmi, pods, unread)
-    now = SystemClock().now()
-    return Facts(namespace, name, now, vm, vmi, pods, events, tuple(unread), _local_instance(client))
+    job = _job(client, vmi, unread) if vmi else None
+    about = [obj.metadata for obj in (vm, vmi, *pods) if obj is not None]
+    events = _events(client, namespace, about, vm, unread)
+    return Facts(
+        namespace,
+        name,
+        SystemClock().now(),
+        vm,
+        vmi,
+        pods,
+        events,
+        tuple(unread),
+        job=job,
+        progress=_progress(client, job),
+        local_instance=_local_instance(client),
+    )
+
+
+def gather_move(client: KubeClient, namespace: str, name: str) -> Facts:
+    """Of a migration and the machine that it moves; `pods` is the target's. Raises NotFound."""
+    job = client.get(VirtualMachineInstanceMigration, name, namespace)
+    unread: list[str] = []
+    try:
+        vmi = client.get(VirtualMachineInstance, job.spec.vmi_name, namespace)
+    except NotFound:
+        vmi = None
+    pods = [pod for pod in (_owned_pods(client, vmi, unread) if vmi else []) if _is_target(pod, job)]
+    events = _events(client, namespace, [job.metadata, *(pod.metadata for pod in pods)], None, unread)
+    return Facts(
+        namespace,
+        name,
+        SystemClock().now(),
+        vmi=vmi,
+        pods=pods,
+        events=events,
+        unread=tuple(unread),
+        job=job,
+        progress=_progress(client, job),
+        local_instance=_local_instance(client),
+    )
+
+
+def _is_target(pod: Pod, job: VirtualMachineInstanceMigration) -> bool:
+    return pod.metadata.labels.get(LABEL_MIGRATION_JOB_UID) == job.metadata.uid
+
+
+def _job(client: KubeClient, vmi: VirtualMachineInstance, unread: list[str]) -> VirtualMachineInstanceMigration | None:
+    try:
+        found = jobs.of_vmi(client, vmi.metadata.namespace, vmi.metadata.name)
+    except Forbidden:
+        unread.append("Migrations")
+        return None
+    return jobs.unfinished(found) or (found[-1] if found else None)
+
+
+def _progress(client: KubeClient, job: VirtualMachineInstanceMigration | None) -> MoveProgress | None:
+    """What was not begun has none."""
+    told = job is not None and (job.status.phase == MIGRATION_RUNNING or job.status.phase in FINAL_PHASES)
+    return jobs.progress(client, job) if told and job is not None else None
 
 
 _LOCAL_VERSION = re.compile(r"\+virtpod-.*\.instance-([a-z0-9]+)$")
@@ -56,15 +116,9 @@ def _owned_pods(client: KubeClient, vmi: VirtualMachineInstance, unread: list[st
         return []
 
 
-def _events(  # noqa: PLR0917 - the objects that events may be about
-    client: KubeClient,
-    namespace: str,
-    vm: VirtualMachine | None,
-    vmi: VirtualMachineInstance | None,
-    pods: list[Pod],
-    unread: list[str],
+def _events(
+    client: KubeClient, namespace: str, about: list[ObjectMeta], vm: VirtualMachine | None, unread: list[str]
 ) -> list[Event]:
-    about = [obj.metadata for obj in (vm, vmi, *pods) if obj is not None]
     found: dict[str, Event] = {}
     try:
         for name in {meta.name for meta in about}:

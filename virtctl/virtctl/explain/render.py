@@ -8,6 +8,7 @@ import msgspec
 
 from virtctl.explain.evidence import evidence
 from virtctl.explain.facts import Facts
+from virtctl.explain.moves import standing_of, steps_of
 from virtctl.explain.standing import standing
 from virtctl.explain.timeline import State, Step, timeline
 from virtctl.explain.words import Standing
@@ -38,6 +39,21 @@ def explanation(facts: Facts) -> Explanation:
         standing=stands,
         steps=timeline(facts.vmi, facts.now) if facts.vmi else [],
         evidence=[] if settled else evidence(facts, stands.sentence),
+    )
+
+
+def move_explanation(facts: Facts) -> Explanation:
+    """Of a migration."""
+    stands, job = standing_of(facts), facts.job
+    return Explanation(
+        kind="VirtualMachineInstanceMigration",
+        namespace=facts.namespace,
+        name=facts.name,
+        phase=(job.status.phase if job is not None else "") or "New",
+        node="",
+        standing=stands,
+        steps=steps_of(job, facts.now) if job is not None else [],
+        evidence=[] if stands.final and not stands.failed else evidence(facts, stands.sentence),
     )
 
 

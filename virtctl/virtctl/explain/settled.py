@@ -10,6 +10,9 @@ from virt_core.kube.conditions import get_condition
 from virt_core.runtime.times import parse_rfc3339
 from virtctl.explain.evidence import last_warning, pod_end
 from virtctl.explain.facts import Facts
+from virtctl.explain.leaving import leaving
+from virtctl.explain.moves import of_machine
+from virtctl.explain.pending import pending
 from virtctl.explain.timeline import timeline
 from virtctl.explain.words import Standing, describe, duration, held_for, logs, text_of
 
@@ -124,7 +127,8 @@ def paused(facts: Facts) -> Standing | None:
     since = held_for(paused.last_transition_time, facts.now)
     why = paused.message or paused.reason
     return Standing(
-        f"It runs on {facts.vmi.status.node_name} but has been paused{since}{': ' + why.rstrip('.') if why else ''}.",
+        f"It runs on {facts.vmi.status.node_name} but has been paused{since}{': ' + why.rstrip('.') if why else ''}."
+        f"{leaving(facts)}{of_machine(facts)}",
         f"virtctl unpause vmi {facts.name} -n {facts.namespace}",
         final=True,
     )
@@ -142,11 +146,28 @@ def running(facts: Facts) -> Standing | None:
     where = f"; its address is {address}" if address else "; it has no address (yet)"
     ready = get_condition(vmi.status.conditions, names.CONDITION_READY)
     doubt = f", but it is not Ready: {text_of(ready)}" if ready is not None and ready.status != names.TRUE else ""
+    begun = "has been" if since else "is"
+    silent = get_condition(vmi.status.conditions, names.CONDITION_GUEST_SILENT)
+    if silent is not None and silent.status == names.TRUE:
+        doubt += f", but {text_of(silent).rstrip('.')}"
     return Standing(
-        f"It {'has been' if since else 'is'} Running on {vmi.status.node_name}{since}{after}{where}{doubt}.",
+        f"It {begun} Running on {vmi.status.node_name}{since}{after}{where}{doubt}."
+        f"{volumes_on_their_way(vmi)}{pending(facts)}{leaving(facts)}{of_machine(facts)}",
         f"virtctl console {facts.name} -n {facts.namespace}",
         final=True,
     )
+
+
+def volumes_on_their_way(vmi: VirtualMachineInstance) -> str:
+    """A sentence for each hot-plugged volume that the guest does not have, or still has."""
+    asked = {volume.name for volume in vmi.spec.volumes}
+    told = []
+    for status in vmi.status.volume_status:
+        if status.hotplug_volume is None or (status.name in asked and status.phase == names.VOLUME_READY):
+            continue
+        where = "is not in the guest yet" if status.name in asked else "is on its way out"
+        told.append(f' Volume "{status.name}" {where} ({status.phase}): {status.message.rstrip(".")}.')
+    return "".join(told)
 
 
 def _phase_time(vmi: VirtualMachineInstance, phase: str) -> str | None:

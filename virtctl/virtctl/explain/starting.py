@@ -7,6 +7,7 @@ from virt_core.kube.conditions import get_condition
 from virt_core.runtime.times import parse_rfc3339
 from virtctl.explain.evidence import Trouble, last_warning, plain_cause, pod_trouble, warning_after
 from virtctl.explain.facts import Facts
+from virtctl.explain.settled import volumes_on_their_way
 from virtctl.explain.timeline import Step, kind_of, timeline, waiting_step
 from virtctl.explain.words import Standing, describe, duration, logs, pod_command, text_of
 
@@ -75,6 +76,9 @@ def at_the_node(facts: Facts) -> Standing | None:
         return Standing(
             f"It is Scheduled on {node}, and virt-handler reports: {trouble.rstrip('.')}.", logs(facts, "virt-handler")
         )
+    if words := volumes_on_their_way(facts.vmi):
+        look = f"kubectl get pvc,pod -n {facts.namespace}"
+        return Standing(f"It is Scheduled on {node} and waits for its volumes.{words}", look)
     return waiting(facts)
 
 

@@ -27,7 +27,7 @@ _READ_SIZE = 65536
 #: TLS wants a refused write repeated with the same bytes, so writes are cut before they are tried.
 _WRITE_SIZE = 16384
 #: In order: with the code for it, or with no code at all.
-_IN_ORDER = (CloseReason.NORMAL_CLOSURE, CloseReason.NO_STATUS_RCVD)
+_IN_ORDER = (CloseReason.NORMAL_CLOSURE, CloseReason.NO_STATUS_RCVD, CloseReason.SERVICE_RESTART)
 
 
 class Stream:
@@ -35,6 +35,8 @@ class Stream:
 
     def __init__(self, connection: Connection, path: str) -> None:
         self.reason = ""
+        #: The other side went away, and can be had again.
+        self.moved = False
         self._socket, self._protocol = open_websocket(connection, path)
         self._socket.setblocking(False)
         #: What came with the answer to the handshake is there already.
@@ -141,6 +143,7 @@ class Stream:
     def _closed(self, event: CloseConnection) -> None:
         """Also what wsproto makes of frames that no server may send: it says goodbye with what is wrong."""
         self.reason = event.reason or ""
+        self.moved = event.code == CloseReason.SERVICE_RESTART
         self._queue(event.response())
         if event.code not in _IN_ORDER:
             raise ConnectionError(self.reason or f"websocket close code {event.code}")

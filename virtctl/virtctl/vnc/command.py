@@ -92,3 +92,6 @@ def _serve(stream: Stream, listener: socket.socket, name: str, viewer: list[str]
         serve_one(stream, listener, viewer, _VIEWER_S)
     except ConnectionError as error:
         raise click.ClickException(f"the screen of {name} closed: {error}") from error
+    if stream.moved:
+        # A viewer begins a session anew; nobody can carry it on for it.
+        raise click.ClickException(f"the screen of {name} closed: {stream.reason}; open it again")

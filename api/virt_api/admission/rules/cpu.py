@@ -8,6 +8,7 @@ from virt_api.admission.causes import Cause, invalid, not_supported, one_of, req
 from virt_api.admission.rules.base import Check
 from virt_core.apis.domain import CPU
 from virt_core.apis.quantity import Quantity, parse_quantity
+from virt_core.apis.realtime import is_mask
 
 MAX_VCPUS = (1 << 31) - 1
 FEATURE_POLICIES = ("", "force", "require", "optional", "disable", "forbid")
@@ -59,6 +60,8 @@ def realtime(check: Check) -> Iterator[Cause]:
         yield required(f"{check.domain}.cpu.dedicatedCpuPlacement", f"must be given, because {field} needs it")
     if cpu.numa is None or cpu.numa.guest_mapping_passthrough is None:
         yield required(f"{check.domain}.cpu.numa.guestMappingPassthrough", f"must be given, because {field} needs it")
+    if not is_mask(cpu.realtime.mask):
+        yield invalid(f"{field}.mask", "must be numbers of vCPUs and ranges of them, like 0-3,^1")
 
 
 def dedicated_placement(check: Check) -> Iterator[Cause]:

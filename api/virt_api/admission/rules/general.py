@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause, invalid, not_supported, one_of, required
 from virt_api.admission.rules.base import Check, is_dns_label, is_dns_subdomain
+from virt_core.apis import eviction
 from virt_core.apis.networks import decimal_octets
 from virt_core.apis.vmi import AccessCredential, Probe
 
 DNS_POLICIES = ("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None")
-EVICTION_STRATEGIES = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
 
 
 def hostname(check: Check) -> Iterator[Cause]:
@@ -39,8 +39,8 @@ def start_strategy(check: Check) -> Iterator[Cause]:
 
 def eviction_strategy(check: Check) -> Iterator[Cause]:
     strategy = check.spec.eviction_strategy
-    if strategy is not None and strategy not in EVICTION_STRATEGIES:
-        yield invalid(f"{check.path}.evictionStrategy", one_of(strategy, EVICTION_STRATEGIES))
+    if strategy is not None and strategy not in eviction.STRATEGIES:
+        yield invalid(f"{check.path}.evictionStrategy", one_of(strategy, eviction.STRATEGIES))
 
 
 def grace_period(check: Check) -> Iterator[Cause]:

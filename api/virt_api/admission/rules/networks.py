@@ -12,10 +12,13 @@ from virt_core.apis.bindings import BINDINGS, binding_of, removed
 from virt_core.apis.devices import DHCPOptions, Interface, Port
 from virt_core.apis.interfaces import MOST_ACPI_INDEX
 from virt_core.apis.networks import Network, decimal_octets
+from virt_core.apis.podnetworks import is_primary
 
 MODELS = ("", "e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio")
 STATES = ("", "absent", "up", "down")
 _NAME = re.compile(r"[A-Za-z0-9_-]+")
+_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_DEFINITION = re.compile(rf"({_LABEL}/)?{_LABEL}(\.{_LABEL})*")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 _MAC = re.compile(r"([0-9a-fA-F]{2}([:-]))([0-9a-fA-F]{2}\2){4}[0-9a-fA-F]{2}|([0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4}")
 #: The address that the masquerade bridge itself uses.
@@ -30,6 +33,11 @@ def network_sources(check: Check) -> Iterator[Cause]:
             yield required(field, f"network {network.name!r} must have exactly one source")
         elif network.multus is not None and not network.multus.network_name:
             yield required(field, "multus needs a networkName")
+        elif network.multus is not None and not _DEFINITION.fullmatch(network.multus.network_name):
+            words = (
+                f"{network.multus.network_name!r} is neither name nor namespace/name of a NetworkAttachmentDefinition"
+            )
+            yield invalid(f"{field}.multus.networkName", words)
 
 
 def network_names(check: Check) -> Iterator[Cause]:
@@ -138,7 +146,7 @@ def _binding_fits(check: Check, field: str, interface: Interface, network: Netwo
 
 
 def interface_states(check: Check) -> Iterator[Cause]:
-    pods = {network.name for network in check.spec.networks if network.pod is not None}
+    pods = {network.name for network in check.spec.networks if is_primary(network)}
     for i, interface in enumerate(check.spec.domain.devices.interfaces):
         field = f"{check.devices}.interfaces[{i}].state"
         if interface.state not in STATES:
@@ -188,7 +196,7 @@ def _dhcp(check: Check, field: str, options: DHCPOptions) -> Iterator[Cause]:
 
 
 def interface_ports(check: Check) -> Iterator[Cause]:
-    pods = {network.name for network in check.spec.networks if network.pod is not None}
+    pods = {network.name for network in check.spec.networks if is_primary(network)}
     for i, interface in enumerate(check.spec.domain.devices.interfaces):
         seen: set[str] = set()
         for j, port in enumerate(interface.ports if interface.name in pods else []):

@@ -12,13 +12,21 @@ from virt_api.admission.causes import Cause, invalid, not_found, one_of, require
 from virt_api.admission.rules.base import Check, image_path
 from virt_core.apis import names
 from virt_core.apis.quantity import parse_quantity
-from virt_core.apis.volumes import CloudInitConfigDriveSource, CloudInitNoCloudSource, HostDisk, Volume
+from virt_core.apis.volumes import (
+    CloudInitConfigDriveSource,
+    CloudInitNoCloudSource,
+    ContainerPathVolumeSource,
+    HostDisk,
+    Volume,
+)
 
 INLINE_LIMIT = 2048
 PULL_POLICIES = ("", "Always", "IfNotPresent", "Never")
 #: A volume's sources, and what they are called on the wire.
 _SOURCES = {f.name: f.encode_name for f in msgspec.structs.fields(Volume) if f.name != "name"}
 _OWN_PATHS = (names.PATH_SHARE, names.PATH_LIBVIRT)
+#: The kernel's own limit.
+_LONGEST_PATH = 4096
 
 
 def volume_names(check: Check) -> Iterator[Cause]:
@@ -177,6 +185,17 @@ def container_paths(check: Check) -> Iterator[Cause]:
             yield invalid(field, "needs the feature gate ContainerPathVolumes")
         if volume.name in disks:
             yield invalid(field, "a containerPath volume must be a filesystem, not a disk")
-        path = volume.container_path.path
-        if any(path == own or path.startswith(own + "/") for own in _OWN_PATHS):
-            yield invalid(field, f"{path!r} is reserved for the launcher")
+        yield from _container_path(volume.container_path, field)
+
+
+def _container_path(source: ContainerPathVolumeSource, field: str) -> Iterator[Cause]:
+    path = source.path
+    if source.read_only is False:
+        yield invalid(field, "readOnly must be true: the guest can only read such a path")
+    if not path.startswith("/") or ".." in path.split("/") or len(path) > _LONGEST_PATH:
+        yield invalid(field, f"path must be absolute, without '..' and of at most {_LONGEST_PATH} characters")
+    # Two slashes are one to the kernel, and /var/run is a link to /run.
+    plain = "/".join(["", *(part for part in path.split("/") if part not in ("", "."))])
+    plain = f"/var{plain}" if plain.startswith("/run/") else plain
+    if any(plain == own or plain.startswith(own + "/") for own in _OWN_PATHS):
+        yield invalid(field, f"{path!r} is reserved for the launcher")

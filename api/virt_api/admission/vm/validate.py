@@ -26,6 +26,7 @@ from virt_api.admission.objects import (
 from virt_api.admission.review import Accepted
 from virt_api.admission.rules import SPEC_RULES, broken_rules
 from virt_api.admission.rules.base import Check
+from virt_api.admission.validate import spec_warnings
 from virt_api.admission.vm.base import VMCheck
 from virt_api.admission.vm.requests import broken_requests
 from virt_api.admission.vm.rules import VM_RULES
@@ -63,7 +64,10 @@ class VMValidator:
         causes = list(self._causes(request, spec, document, old, namespace))
         if causes:
             raise Refused(causes)
-        return Accepted(warnings=[RUNNING_WARNING] if spec.running is not None else [])
+        warnings = [RUNNING_WARNING] if spec.running is not None else []
+        if spec.template is not None:
+            warnings += spec_warnings(spec.template.spec, self._config(), "spec.template.spec")
+        return Accepted(warnings=warnings)
 
     def _causes(
         self, request: AdmissionRequest, spec: VirtualMachineSpec, document: Any, old: Any, namespace: str

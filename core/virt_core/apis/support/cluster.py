@@ -10,9 +10,9 @@ from virt_core.apis.support.feature import GATED, NOT_YET, WORKS, Feature, row
 LIVE_MIGRATION = "live migration"
 HOTPLUG_VOLUMES = "the attaching and detaching of volumes of a running machine"
 HOTPLUG_CPU = "a change of CPU sockets of a running machine"
+HOTPLUG_NICS = "the adding and removing of interfaces of a running machine"
 HOTPLUG_MEMORY = "a change of the memory of a running machine"
 OTHER_NETWORKS = "a network beside the Pod network"
-LAUNCHER_UPDATE = "the update of running machines to a new launcher"
 
 _storage = partial(row, "storage")
 _net = partial(row, "networking")
@@ -25,7 +25,8 @@ STORAGE: tuple[Feature, ...] = (
     _storage(WORKS, "disks from an image", "what the guest writes is lost at a stop", fields="volumes[].containerDisk",
              gates="ImageVolume"),
     _storage(WORKS, "scratch disks", "lost at a stop", fields="volumes[].emptyDisk"),
-    _storage(WORKS, "persistent volume claims", "files and block devices; ephemeral: a layer that is thrown away",
+    _storage(WORKS, "persistent volume claims", "files and block devices, whose disks grow with them, also in a running"
+             " guest; ephemeral: a layer that is thrown away",
              fields="volumes[].persistentVolumeClaim volumes[].ephemeral", gates="ExpandDisks"),
     _storage(WORKS, "DataVolumes", "where the cluster has CDI", fields="volumes[].dataVolume",
              vm_fields="dataVolumeTemplates"),
@@ -40,10 +41,11 @@ STORAGE: tuple[Feature, ...] = (
              fields="domain.devices.disks[].blockSize.matchVolume"),
     _storage(WORKS, "a discard granularity", "needs libvirt 9.7 on the node",
              fields="domain.devices.disks[].blockSize.custom.discardGranularity"),
-    _storage(NOT_YET, "SCSI persistent reservation", fields="domain.devices.disks[].lun.reservation",
-             gates="PersistentReservation"),
-    _storage(NOT_YET, "a path of the launcher's container as a volume", fields="volumes[].containerPath",
-             gates="ContainerPathVolumes"),
+    _storage(NOT_YET, "SCSI persistent reservation", "no shared SCSI disk was here to try it on",
+             fields="domain.devices.disks[].lun.reservation", gates="PersistentReservation"),
+    _storage(GATED, "a path of the launcher's container as a volume", "a directory that the API server or a webhook of"
+             " the cluster mounts in each container of the Pod, such as that of a token; by virtiofs, only to be read",
+             fields="volumes[].containerPath", gates="ContainerPathVolumes"),
     _storage(NOT_YET, "a snapshot of a VM", "copy the claims of a stopped VM by your storage's own means",
              kinds="VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore", gates="Snapshot"),
     _storage(NOT_YET, "the cloning of a VM", "copy the claims of a stopped VM by your storage's own means",
@@ -52,8 +54,11 @@ STORAGE: tuple[Feature, ...] = (
     _storage(NOT_YET, "the backup of a VM", "copy the claims of a stopped VM by your storage's own means",
              kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup",
              fields="domain.devices.disks[].changedBlockTracking", subresources="backup redefine-checkpoint"),
-    _storage(NOT_YET, "a memory dump", fields="volumes[].memoryDump", subresources="memorydump removememorydump"),
-    _storage(NOT_YET, "a utility volume", fields="utilityVolumes", gates="UtilityVolumes", in_launcher=False),
+    _storage(WORKS, "a memory dump", "into a claim, while the machine runs; its download waits for exports",
+             fields="volumes[].memoryDump", subresources="memorydump removememorydump"),
+    _storage(GATED, "a utility volume", "a directory in the launcher that the guest does not see; only our own"
+             " programs ask for one", fields="utilityVolumes", gates="UtilityVolumes",
+             in_launcher=False),
 )  # fmt: skip
 
 NETWORKS: tuple[Feature, ...] = (
@@ -66,10 +71,11 @@ NETWORKS: tuple[Feature, ...] = (
          " domain.devices.interfaces[].dhcpOptions"
          " domain.devices.networkInterfaceMultiqueue domain.devices.autoattachPodInterface"),
     _net(WORKS, "port forwarding", subresources="portforward"),
-    _net(NOT_YET, OTHER_NETWORKS, "use a network of type pod", in_launcher=False,
-         fields="networks[].multus",
-         gates="DynamicPodInterfaceNaming PodSecondaryInterfaceNamingUpgrade ExternalNetResourceInjection"
-               " LiveUpdateNADRef"),
+    _net(WORKS, OTHER_NETWORKS, "by a NetworkAttachmentDefinition and the bridge binding, where the cluster has Multus"
+         " or what does the same; virt-local has it built in", fields="networks[].multus",
+         gates="DynamicPodInterfaceNaming PodSecondaryInterfaceNamingUpgrade ExternalNetResourceInjection"),
+    _net(NOT_YET, "another network for an interface of a running machine", "the change waits for a restart",
+         gates="LiveUpdateNADRef"),
     _net(NOT_YET, "SR-IOV", "use masquerade or bridge", fields="domain.devices.interfaces[].sriov",
          gates="SRIOVLiveMigration"),
     _net(NOT_YET, "the passt binding", "use masquerade or bridge", fields="domain.devices.interfaces[].passtBinding",
@@ -81,27 +87,30 @@ NETWORKS: tuple[Feature, ...] = (
 )  # fmt: skip
 
 MOVES: tuple[Feature, ...] = (
-    _move(NOT_YET, LIVE_MIGRATION, "cordon the node and restart the VM, and it comes up on another one",
+    _move(WORKS, LIVE_MIGRATION, "whether a machine can move, and what ties it to its node, says its condition"
+          " LiveMigratable",
           kinds="VirtualMachineInstanceMigration", subresources="migrate",
           gates="LiveMigration MigrationPriorityQueue MigrationStallDetection MigrationDowntimeTuning"),
-    _move(NOT_YET, "a migration policy", "it would have no effect before live migration is there",
-          kinds="MigrationPolicy"),
+    _move(WORKS, "a migration policy", kinds="MigrationPolicy"),
     _move(NOT_YET, "the move of a machine between clusters", vm_fields="runStrategy=WaitAsReceiver",
           gates="DecentralizedLiveMigration"),
     _move(NOT_YET, "the move of a running machine's volumes", "stop the VM and copy the volume",
           vm_fields="updateVolumesStrategy=Migration", gates="VolumesUpdateStrategy VolumeMigration"),
-    _move(WORKS, "eviction", "None and LiveMigrateIfPossible let the machine go, External marks it for others,"
-          " LiveMigrate keeps it where it is", fields="evictionStrategy", subresources="evacuate/cancel"),
+    _move(WORKS, "eviction", "LiveMigrate and LiveMigrateIfPossible move the machine to another node; if it cannot"
+          " move, the first keeps it where it is and the second lets it go, as None does. External marks it for others",
+          fields="evictionStrategy", subresources="evacuate/cancel"),
 )  # fmt: skip
 
 CHANGES: tuple[Feature, ...] = (
-    _hot(NOT_YET, HOTPLUG_VOLUMES, "stop the VM first; a stopped VM takes the change and has it at its next start",
+    _hot(WORKS, HOTPLUG_VOLUMES, "claims and DataVolumes as disks and LUNs on the scsi and virtio buses, as media of"
+         " CD-ROM drives; a stopped VM has the change at its next start", subresources="addvolume removevolume",
          gates="HotplugVolumes DeclarativeHotplugVolumes"),
-    _hot(WORKS, "the adding and removing of volumes of a stopped VM", subresources="addvolume removevolume"),
-    _hot(NOT_YET, "the adding and removing of interfaces of a running machine", "the change waits for a restart",
-         gates="HotplugNICs"),
-    _hot(NOT_YET, HOTPLUG_CPU, "the change waits for a restart", gates="VMLiveUpdateFeatures"),
-    _hot(NOT_YET, HOTPLUG_MEMORY, "the change waits for a restart", gates="VMLiveUpdateFeatures"),
+    _hot(WORKS, HOTPLUG_NICS, "on secondary networks by bridge; it goes by the state absent", gates="HotplugNICs"),
+    _hot(WORKS, HOTPLUG_CPU, "more, up to maxSockets; in place, with Kubernetes 1.33 and a node that can give the"
+         " launcher Pod more, else by a migration (workloadUpdateStrategy LiveMigrate). Fewer need a restart, and so do"
+         " CPUs of its own", gates="VMLiveUpdateFeatures"),
+    _hot(WORKS, HOTPLUG_MEMORY, "from what it booted with to maxGuest, by virtio-mem, for which the guest needs a"
+         " driver; under the same conditions", fields="domain.memory.maxGuest", gates="VMLiveUpdateFeatures"),
     _hot(WORKS, "a change of an interface's link state", "up and down, while the machine runs",
          fields="domain.devices.interfaces[].state"),
 )  # fmt: skip
@@ -118,21 +127,25 @@ KINDS: tuple[Feature, ...] = (
           gates="CommonInstancetypesDeploymentGate"),
     _kind(NOT_YET, "a template of VMs", gates="Template"),
     _kind(WORKS, "presets", "deprecated", kinds="VirtualMachineInstancePreset"),
-    _kind(WORKS, "the KubeVirt object", "as live configuration, without an operator: fields for one, and"
-          " workloadUpdateStrategy, have no effect, and a warning says so", kinds="KubeVirt"),
+    _kind(WORKS, "the KubeVirt object", "as live configuration, without an operator: fields for one have no"
+          " effect, and a warning says so", kinds="KubeVirt"),
 )  # fmt: skip
 
 OPERATION: tuple[Feature, ...] = (
     _run(WORKS, "the rights of virt-handler, bound to its own node", gates="NodeRestriction"),
     _run(GATED, "the graph of objects", gates="ObjectGraph", subresources="objectgraph"),
     _run(WORKS, "the cluster profiler", "of virt-api", gates="ClusterProfiler"),
-    _run(NOT_YET, LAUNCHER_UPDATE, "a machine has it from its next start on"),
+    _run(WORKS, "the update of running machines to a new launcher", "by workloadUpdateStrategy of the KubeVirt object:"
+         " LiveMigrate moves those that can move, Evict ends those that cannot, a few at a time; without it a machine"
+         " has the new launcher from its next start on"),
     _run(NOT_YET, "a seccomp profile of our own", "Pods have the runtime's default profile",
          gates="KubevirtSeccompProfile"),
     _run(NOT_YET, "the taking of our roles out of view, edit and admin", gates="OptOutRoleAggregation"),
     _run(WORKS, "SELinux without a policy of our own", gates="DisableCustomSELinuxPolicy DockerSELinuxMCSWorkaround"),
-    _run(NOT_YET, "a hook of libvirt in the launcher", gates="LibvirtHooksServerAndClient"),
-    _run(NOT_YET, "metrics of machines as a collector of its own", gates="VMStatsCollector"),
+    _run(NOT_YET, "a hook of libvirt in the launcher", "the launcher changes the machine itself",
+         gates="LibvirtHooksServerAndClient"),
+    _run(NOT_YET, "metrics of machines as a collector of its own", "virt-handler collects them",
+         gates="VMStatsCollector"),
 )  # fmt: skip
 
 FEATURES = STORAGE + NETWORKS + MOVES + CHANGES + KINDS + OPERATION

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS
 from virt_local.apiserver.humanize import since
 
 Object = dict[str, Any]
@@ -171,7 +172,7 @@ def volume_claim(volume: Object) -> str:
 def storage_class_name(storage_class: Object) -> str:
     marks = storage_class["metadata"].get("annotations") or {}
     name = str(storage_class["metadata"]["name"])
-    return f"{name} (default)" if marks.get("storageclass.kubernetes.io/is-default-class") == "true" else name
+    return f"{name} (default)" if marks.get(ANNOTATION_DEFAULT_CLASS) == "true" else name
 
 
 def controller(obj: Object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from virt_local.apiserver.builtins.pod_defaults import new_pod_status, qos_class
@@ -69,6 +70,8 @@ def keep_unowned(kind: Kind, new: Object, old: Object, subresource: str) -> None
     _keep_metadata(new, old)
     if subresource == "status":
         _keep_all_but_status(kind, new, old)
+    elif subresource == "resize":
+        _keep_all_but_resources(new, old)
     elif subresource == "finalize":
         wanted = (new.get("spec") or {}).get("finalizers") or []
         _copy(new, old, "status")
@@ -98,6 +101,23 @@ def _keep_all_but_status(kind: Kind, new: Object, old: Object) -> None:
             _copy(new["metadata"], old["metadata"], name)
     if kind.plural == "pods" and not kind.custom:
         new.setdefault("status", {}).setdefault("qosClass", qos_class(old["spec"]))
+
+
+def _keep_all_but_resources(pod: Object, old: Object) -> None:
+    """Of the containers that are there; who leaves one out, or adds one, changes nothing by that."""
+    asked = {container.get("name"): container.get("resources") for container in _containers(pod)}
+    kept = dict(old["metadata"])
+    kept["resourceVersion"] = pod["metadata"].get("resourceVersion", kept.get("resourceVersion"))
+    _copy(kept, pod["metadata"], "managedFields")
+    pod.clear()
+    pod.update(copy.deepcopy(old) | {"metadata": kept})
+    for container in _containers(pod):
+        if asked.get(container["name"]) is not None:
+            container["resources"] = asked[container["name"]]
+
+
+def _containers(pod: Object) -> list[Object]:
+    return list((pod.get("spec") or {}).get("containers") or ())
 
 
 def _copy(target: Object, source: Object, name: str) -> None:

@@ -14,7 +14,7 @@ from virt_local.apiserver.schema.builtin import builtin_node
 _TABLE = """
 v1 Namespace namespaces C ns V1Namespace status,finalize - status.phase
 v1 Node nodes C no V1Node status - spec.unschedulable
-v1 Pod pods N po V1Pod status,log,exec,attach,portforward,binding,eviction g \
+v1 Pod pods N po V1Pod status,log,exec,attach,portforward,binding,eviction,resize g \
 spec.nodeName,spec.restartPolicy,spec.schedulerName,spec.serviceAccountName,spec.hostNetwork,status.phase,status.podIP,\
 status.nominatedNodeName
 v1 Event events N ev CoreV1Event - - involvedObject.kind,involvedObject.namespace,involvedObject.name,\

@@ -27,6 +27,7 @@ _SUBS = {
         Sub("binding", ("create",), "", "v1", "Binding"),
         Sub("eviction", ("create",), "policy", "v1", "Eviction"),
         Sub("token", ("create",), "authentication.k8s.io", "v1", "TokenRequest"),
+        Sub("resize", ("get", "patch", "update")),
         Sub("log", ("get",)),
         Sub("exec", ("create", "get"), "", "v1", "PodExecOptions"),
         Sub("attach", ("create", "get"), "", "v1", "PodAttachOptions"),

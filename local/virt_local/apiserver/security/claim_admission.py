@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS
 from virt_local.apiserver.hooks import AdmissionRequest, Object
 from virt_local.apiserver.security.objects import Kept, Source
-from virt_local.controllers.claim_rules import DEFAULT_CLASS
 
 _CLASSES = "storageclasses.storage.k8s.io"
 #: The older way to name a class. Its value may be empty, which means none.
@@ -29,4 +29,4 @@ class DefaultClass:
 
 
 def _is_default(storage_class: Object) -> bool:
-    return bool((storage_class["metadata"].get("annotations") or {}).get(DEFAULT_CLASS) == "true")
+    return bool((storage_class["metadata"].get("annotations") or {}).get(ANNOTATION_DEFAULT_CLASS) == "true")

@@ -32,6 +32,7 @@ _ANYWHERE: dict[tuple[str, str], frozenset[str]] = {
     ("", "persistentvolumeclaims"): _READ,
     ("events.k8s.io", "events"): frozenset(("create", "patch", "update")),
     ("storage.k8s.io", "storageclasses"): _READ,
+    ("k8s.cni.cncf.io", "network-attachment-definitions"): frozenset(("get",)),
     ("authentication.k8s.io", "tokenreviews"): frozenset(("create",)),
     ("authorization.k8s.io", "subjectaccessreviews"): frozenset(("create",)),
 }

@@ -10,6 +10,7 @@ import msgspec
 
 from virt_local.apiserver import errors, schema
 from virt_local.apiserver.builtins.defaults import DEFAULTS
+from virt_local.apiserver.builtins.resize_rules import check_resize
 from virt_local.apiserver.builtins.rules import RULES, name_rule
 from virt_local.apiserver.errors import Cause
 from virt_local.apiserver.meta import is_label_value, is_qualified_name
@@ -109,6 +110,8 @@ def check(call: Call, obj: Object, old: Object | None) -> None:
         whole = call.subresource in ("", "ephemeralcontainers") or call.kind.plural == "namespaces"
         if rule is not None and whole:
             causes += rule(call.kind.store(dict(obj)), old)
+        elif call.subresource == "resize" and old is not None:
+            causes += check_resize(obj, old)
     causes += call.server.crd_rules(call.kind, obj, old)
     if causes:
         raise call.invalid(obj["metadata"].get("name", ""), causes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from virt_core.apis.podparts import ResourceRequirements
 from virt_core.apis.quantity import parse_bytes, parse_milli
 from virt_local.node.oci.context import BundleContext, Device
 from virt_local.node.oci.env import command_line
@@ -109,10 +110,13 @@ def _resources(context: BundleContext) -> dict[str, Any]:
         {"allow": True, "type": device.kind, "major": device.major, "minor": device.minor, "access": "rwm"}
         for device in context.devices
     ]
-    resources: dict[str, Any] = {"devices": rules}
-    wish = context.container.resources
+    return {"devices": rules} | limits_of(context.container.resources)
+
+
+def limits_of(wish: ResourceRequirements | None) -> dict[str, Any]:
+    """CPU and memory, as they can be changed later, too."""
     requests, limits = (wish.requests, wish.limits) if wish else ({}, {})
-    resources["cpu"] = _cpu(requests.get("cpu", limits.get("cpu")), limits.get("cpu"))
+    resources: dict[str, Any] = {"cpu": _cpu(requests.get("cpu", limits.get("cpu")), limits.get("cpu"))}
     if "memory" in limits:
         resources["memory"] = {"limit": parse_bytes(limits["memory"])}
     return resources

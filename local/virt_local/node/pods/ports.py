@@ -18,8 +18,8 @@ class PodSource(Protocol):
 class StatusSink(Protocol):
     """Where the node reports."""
 
-    def publish(self, pod: Pod, status: PodStatus) -> Pod:
-        """Writes a status. Raises ApiError; the caller tries again later."""
+    def publish(self, pod: Pod, status: PodStatus, annotations: dict[str, str] | None = None) -> Pod:
+        """Writes a status, and annotations if they are given. Raises ApiError; the caller tries again later."""
         ...
 
     def delete(self, pod: Pod) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 from virt_core.apis.pods import Container, Pod
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.times import rfc3339_micro
-from virt_local.node.cni import NetworkError
 from virt_local.node.images.root import Root
 from virt_local.node.images.service import ImageNotReady
+from virt_local.node.networks.vocabulary import NetworkError
 from virt_local.node.oci.context import ContainerConfigError
 from virt_local.node.oci.downward import needs_pod_ip
 from virt_local.node.pods.bundles import BundleMaker, Parts
@@ -133,6 +133,7 @@ class Starter:
             stop_signal=root.config.stop_signal or "SIGTERM",
             log_path=str(logs / f"{attempt}.log"),
             created_at=rfc3339_micro(self._parts.clock.now()),
+            resources=container.resources,
         )
 
     def _run(self, pod: Pod, state: PodState, container: Container, record: ContainerRecord) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from virt_core.apis.pods import Pod
+from virt_local.node.pods.resize import Held
 from virt_local.node.pods.view import ContainerView, Views, Waiting
 from virt_local.node.probes.state import ProbeBoard
 from virt_local.node.runtime.records import ContainerRecord, SandboxRecord
@@ -24,7 +25,12 @@ class PodState:
     waiting: dict[str, Waiting] = field(default_factory=dict)
     refresh_at: datetime | None = None
     measure_at: datetime | None = None
+    #: What the Pod asked for beside its own network when that was last seen to, and when to try again what failed.
+    networks_asked: str | None = None
+    networks_at: datetime | None = None
     failure: tuple[str, str] | None = None
+    #: Why its containers do not have the resources that are asked for now.
+    resize: Held | None = None
     kill_at: datetime | None = None
     released: bool = False
     delete_sent: bool = False

@@ -22,6 +22,7 @@ from virt_core.apis.pods import (
 )
 from virt_core.runtime.times import parse_rfc3339, rfc3339
 from virt_local.node.pods.decide import Plan, backoff_delay, should_restart
+from virt_local.node.pods.resize import TYPES, Held
 from virt_local.node.pods.view import POD_PHASES_ENDED, ContainerView, Views, is_sidecar, view_of
 from virt_local.node.runtime.records import ContainerRecord
 
@@ -39,6 +40,7 @@ class Facts:
     failure: tuple[str, str] | None = None
     ending: bool = False
     message: str = field(default="")
+    resize: Held | None = None
 
 
 def compute(pod: Pod, views: Views, plan: Plan, facts: Facts, now: datetime) -> PodStatus:
@@ -72,6 +74,7 @@ def _container_status(pod: Pod, container: Container, view: ContainerView, plan:
         before = record
     init_done = record is not None and record.exit_code == 0 and not is_sidecar(container)
     is_init = any(init.name == container.name for init in pod.spec.init_containers)
+    given = record.resources if record is not None and record.running else None
     return ContainerStatus(
         name=container.name,
         state=state,
@@ -82,6 +85,8 @@ def _container_status(pod: Pod, container: Container, view: ContainerView, plan:
         image=record.image if record is not None else container.image,
         image_id=record.image_id if record is not None else "",
         container_id=f"{RUNTIME}://{record.id}" if record is not None else "",
+        allocated_resources=dict(given.requests) if given is not None else {},
+        resources=given,
     )
 
 
@@ -148,7 +153,11 @@ def _conditions(pod: Pod, statuses: list[ContainerStatus], plan: Plan, facts: Fa
         msgspec.structs.replace(containers, type="ContainersReady"),
         PodCondition(type="PodScheduled", status="True"),
     ]
-    return _merge(pod.status.conditions, ours, now)
+    if facts.resize is not None:
+        held, seen = facts.resize, pod.metadata.generation
+        ours.append(PodCondition(held.type, "True", seen, reason=held.reason, message=held.message))
+    told = [c for c in pod.status.conditions if c.type not in TYPES or (facts.resize and c.type == facts.resize.type)]
+    return _merge(told, ours, now)
 
 
 def _readiness(phase: str, missing: list[str], reason: str, what: str) -> PodCondition:

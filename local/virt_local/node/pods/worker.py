@@ -20,7 +20,9 @@ from virt_local.node.pods.bundles import BundleMaker, Parts
 from virt_local.node.pods.decide import Plan
 from virt_local.node.pods.ending import Ender
 from virt_local.node.pods.following import Follower
+from virt_local.node.pods.networks import NetworkFollower
 from virt_local.node.pods.ports import PodSource, StatusSink
+from virt_local.node.pods.resizer import Resizer
 from virt_local.node.pods.starter import Starter
 from virt_local.node.pods.state import PodState
 from virt_local.node.pods.view import POD_PHASES_ENDED, has_ended
@@ -52,7 +54,9 @@ class PodWorker:
         self._enqueue = enqueue
         self._starter = Starter(parts)
         self._bundles = BundleMaker(parts)
+        self._networks = NetworkFollower(parts)
         self._ender = Ender(parts.layout, parts.sandboxes, parts.containers, parts.cgroup)
+        self._resizer = Resizer(parts, source)
         self._states: dict[str, PodState] = {}
         self._lock = threading.Lock()
 
@@ -106,11 +110,14 @@ class PodWorker:
             plan = decide.plan(pod, state.views(pod, self._board), now)
         if plan.phase in POD_PHASES_ENDED:
             self._ender.release(state)
+        elif state.sandbox is not None and state.sandbox.attached:
+            self._networks.follow(pod, state, now)
+        resize_again = self._resizer.look(pod, state, now)
         stop_again = self._stop_sidecars(pod, state, plan, now)
         self._publish(pod, state, plan, now)
         refresh_at = self._refresh_volumes(pod, state, now)
-        times = (plan.wake_at, stop_again, refresh_at, state.measure_at, _deadline(pod, state))
-        return min((t for t in times if t), default=None)
+        times = (plan.wake_at, stop_again, resize_again, refresh_at, state.measure_at, state.networks_at)
+        return min((t for t in (*times, _deadline(pod, state)) if t), default=None)
 
     # The ways a Pod ends.
 
@@ -223,9 +230,13 @@ class PodWorker:
             start_time=sandbox.start_time if sandbox else "",
             failure=state.failure,
             ending=bool(pod.metadata.deletion_timestamp),
+            resize=state.resize,
         )
         status = pod_status.compute(pod, state.views(pod, self._board), plan, facts, now)
-        if status != pod.status:
+        annotations = self._networks.annotations(pod, state)
+        if annotations is not None:
+            self._sink.publish(pod, status, annotations)
+        elif status != pod.status:
             self._sink.publish(pod, status)
 
     def _now(self) -> datetime:

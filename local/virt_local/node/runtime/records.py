@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from virt_core.apis.base import Struct
+from virt_core.apis.podparts import ResourceRequirements
 
 
 class ContainerRecord(Struct):
@@ -28,6 +29,8 @@ class ContainerRecord(Struct):
     reason: str = ""
     message: str = ""
     stop_requested: bool = False
+    #: What the node has booked for it and what is in force; None: a former release wrote this.
+    resources: ResourceRequirements | None = None
 
     @property
     def running(self) -> bool:

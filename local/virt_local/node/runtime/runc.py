@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from virt_local.node.messages import plain_message
 from virt_local.node.runtime.monitor import StartError
@@ -28,6 +30,10 @@ class Runc:
         except RuncError as err:
             raise StartError(str(err)) from err
 
+    def update(self, container_id: str, resources: dict[str, Any]) -> None:
+        """Changes the limits of a running container; what is not named stays."""
+        self._run("update", "--resources", "-", container_id, text=json.dumps(resources))
+
     def is_created(self, container_id: str) -> bool:
         """Made but not started: runc keeps a FIFO exactly until the start."""
         return (self.root / container_id / "exec.fifo").exists()
@@ -49,10 +55,10 @@ class Runc:
     def known(self) -> list[str]:
         return [entry.name for entry in self.root.iterdir()] if self.root.is_dir() else []
 
-    def _run(self, *args: str) -> str:
+    def _run(self, *args: str, text: str = "") -> str:
         command = [self.program, f"--root={self.root}", *args]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+            done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
         except subprocess.TimeoutExpired as err:
             raise RuncError(f"runc {args[0]} took longer than {_DEADLINE_S:.0f} s") from err
         if done.returncode != 0:

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from virt_core.apis import names
 from virt_core.apis.auth import TokenRequestSpec, TokenRequestStatus
+from virt_core.apis.podnetworks import NetworkAttachmentDefinition
 from virt_core.apis.pods import Pod
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim
@@ -22,11 +23,13 @@ class VolumeError(RuntimeError):
 
 
 class ObjectSource(ConfigSource, Protocol):
-    """The objects that volumes are made from; None when there is none of that name."""
+    """The objects that volumes and networks are made from; None when there is none of that name."""
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None: ...
 
     def volume(self, name: str) -> PersistentVolume | None: ...
+
+    def network(self, namespace: str, name: str) -> NetworkAttachmentDefinition | None: ...
 
     def token(self, namespace: str, account: str, request: TokenRequestSpec) -> TokenRequestStatus: ...
 

@@ -1184,3 +1184,246 @@ class WaitProgress(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___WaitProgress: _TypeAlias = WaitProgress  # noqa: Y015
+
+@_typing.final
+class MigrateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class AddedNodeSelectorEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    REF_FIELD_NUMBER: _builtins.int
+    ADDED_NODE_SELECTOR_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    TIMEOUT_SECONDS_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Only look whether it could be done, and what it would take."""
+    timeout_seconds: _builtins.int
+    """Beside the deadline of the call itself; 0: only that one, or an hour if it has none. The move goes on."""
+    @_builtins.property
+    def ref(self) -> Global___Ref: ...
+    @_builtins.property
+    def added_node_selector(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Labels that the node must have on top of what the machine asks for."""
+
+    def __init__(
+        self,
+        *,
+        ref: Global___Ref | None = ...,
+        added_node_selector: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        dry_run: _builtins.bool = ...,
+        timeout_seconds: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ref", b"ref"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["added_node_selector", b"added_node_selector", "dry_run", b"dry_run", "ref", b"ref", "timeout_seconds", b"timeout_seconds"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MigrateRequest: _TypeAlias = MigrateRequest  # noqa: Y015
+
+@_typing.final
+class MigrateProgress(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_FIELD_NUMBER: _builtins.int
+    SUCCEEDED_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ELAPSED_MS_FIELD_NUMBER: _builtins.int
+    PHASE_FIELD_NUMBER: _builtins.int
+    JOB_NAME_FIELD_NUMBER: _builtins.int
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    SOURCE_NODE_FIELD_NUMBER: _builtins.int
+    TARGET_NODE_FIELD_NUMBER: _builtins.int
+    FIGURES_FIELD_NUMBER: _builtins.int
+    FORECAST_FIELD_NUMBER: _builtins.int
+    done: _builtins.bool
+    """It is over; this is the last message."""
+    succeeded: _builtins.bool
+    """Only with done: the guest runs on another node."""
+    message: _builtins.str
+    """One sentence for people: how far it is, or why it failed."""
+    elapsed_ms: _builtins.int
+    phase: _builtins.str
+    """Of the job: Pending, Scheduling, Scheduled, PreparingTarget, TargetReady, Running, Succeeded or Failed."""
+    job_name: _builtins.str
+    """Name and UID of the VirtualMachineInstanceMigration."""
+    job_uid: _builtins.str
+    source_node: _builtins.str
+    target_node: _builtins.str
+    @_builtins.property
+    def figures(self) -> Global___MoveFigures:
+        """Absent before the move itself has begun."""
+
+    @_builtins.property
+    def forecast(self) -> Global___MoveForecast:
+        """Only with dry_run."""
+
+    def __init__(
+        self,
+        *,
+        done: _builtins.bool = ...,
+        succeeded: _builtins.bool = ...,
+        message: _builtins.str = ...,
+        elapsed_ms: _builtins.int = ...,
+        phase: _builtins.str = ...,
+        job_name: _builtins.str = ...,
+        job_uid: _builtins.str = ...,
+        source_node: _builtins.str = ...,
+        target_node: _builtins.str = ...,
+        figures: Global___MoveFigures | None = ...,
+        forecast: Global___MoveForecast | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["figures", b"figures", "forecast", b"forecast"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "elapsed_ms", b"elapsed_ms", "figures", b"figures", "forecast", b"forecast", "job_name", b"job_name", "job_uid", b"job_uid", "message", b"message", "phase", b"phase", "source_node", b"source_node", "succeeded", b"succeeded", "target_node", b"target_node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MigrateProgress: _TypeAlias = MigrateProgress  # noqa: Y015
+
+@_typing.final
+class MoveFigures(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODE_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESSED_BYTES_FIELD_NUMBER: _builtins.int
+    REMAINING_BYTES_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    DIRTY_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    DOWNTIME_MS_FIELD_NUMBER: _builtins.int
+    mode: _builtins.str
+    """PreCopy, PostCopy or Paused."""
+    total_bytes: _builtins.int
+    processed_bytes: _builtins.int
+    remaining_bytes: _builtins.int
+    bytes_per_second: _builtins.int
+    dirty_bytes_per_second: _builtins.int
+    """How fast the guest writes what has to be sent again."""
+    iteration: _builtins.int
+    downtime_ms: _builtins.int
+    """How long the guest stood still; 0 until it is known."""
+    def __init__(
+        self,
+        *,
+        mode: _builtins.str = ...,
+        total_bytes: _builtins.int = ...,
+        processed_bytes: _builtins.int = ...,
+        remaining_bytes: _builtins.int = ...,
+        bytes_per_second: _builtins.int = ...,
+        dirty_bytes_per_second: _builtins.int = ...,
+        iteration: _builtins.int = ...,
+        downtime_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "dirty_bytes_per_second", b"dirty_bytes_per_second", "downtime_ms", b"downtime_ms", "iteration", b"iteration", "mode", b"mode", "processed_bytes", b"processed_bytes", "remaining_bytes", b"remaining_bytes", "total_bytes", b"total_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveFigures: _TypeAlias = MoveFigures  # noqa: Y015
+
+@_typing.final
+class MoveForecast(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERDICT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    DIRTY_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    EXPECTED_MS_FIELD_NUMBER: _builtins.int
+    EXPECTED_DOWNTIME_MS_FIELD_NUMBER: _builtins.int
+    verdict: _builtins.str
+    """Converges, ConvergesWithHelp, WillNotConverge or Unknown."""
+    message: _builtins.str
+    memory_bytes: _builtins.int
+    disk_bytes: _builtins.int
+    dirty_bytes_per_second: _builtins.int
+    bandwidth_bytes_per_second: _builtins.int
+    """0: not known."""
+    expected_ms: _builtins.int
+    """0: not known."""
+    expected_downtime_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        verdict: _builtins.str = ...,
+        message: _builtins.str = ...,
+        memory_bytes: _builtins.int = ...,
+        disk_bytes: _builtins.int = ...,
+        dirty_bytes_per_second: _builtins.int = ...,
+        bandwidth_bytes_per_second: _builtins.int = ...,
+        expected_ms: _builtins.int = ...,
+        expected_downtime_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth_bytes_per_second", b"bandwidth_bytes_per_second", "dirty_bytes_per_second", b"dirty_bytes_per_second", "disk_bytes", b"disk_bytes", "expected_downtime_ms", b"expected_downtime_ms", "expected_ms", b"expected_ms", "memory_bytes", b"memory_bytes", "message", b"message", "verdict", b"verdict"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MoveForecast: _TypeAlias = MoveForecast  # noqa: Y015
+
+@_typing.final
+class CancelMigrationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REF_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    @_builtins.property
+    def ref(self) -> Global___Ref: ...
+    def __init__(
+        self,
+        *,
+        ref: Global___Ref | None = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ref", b"ref"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "ref", b"ref"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelMigrationRequest: _TypeAlias = CancelMigrationRequest  # noqa: Y015
+
+@_typing.final
+class CancelMigrationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_NAME_FIELD_NUMBER: _builtins.int
+    job_name: _builtins.str
+    """The job that is given up."""
+    def __init__(
+        self,
+        *,
+        job_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_name", b"job_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelMigrationResponse: _TypeAlias = CancelMigrationResponse  # noqa: Y015

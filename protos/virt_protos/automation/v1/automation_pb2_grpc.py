@@ -119,6 +119,16 @@ class AutomationStub:
                 request_serializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.WaitRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.WaitProgress.FromString,
                 _registered_method=True)
+        self.Migrate = channel.unary_stream(
+                '/virtpod.automation.v1.Automation/Migrate',
+                request_serializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.MigrateRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.MigrateProgress.FromString,
+                _registered_method=True)
+        self.CancelMigration = channel.unary_unary(
+                '/virtpod.automation.v1.Automation/CancelMigration',
+                request_serializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.CancelMigrationRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.CancelMigrationResponse.FromString,
+                _registered_method=True)
 
 
 class AutomationServicer:
@@ -256,6 +266,26 @@ class AutomationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Migrate(self, request, context):
+        """Moves a running machine to another node, and tells how it goes until it is over; the last message has `done`.
+        Who ends the call only stops looking: CancelMigration gives the move up. With dry_run there is one message, the
+        forecast, and nothing moves. FAILED_PRECONDITION when the machine cannot be moved now; a move that failed is told
+        by the last message.
+        update virtualmachines/migrate, or create virtualmachineinstancemigrations for an instance without a VirtualMachine;
+        get virtualmachineinstancemigrations, get virtualmachineinstances/migrationprogress
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelMigration(self, request, context):
+        """Gives up the move that is under way: the guest goes on where it is. Returns when that is asked for.
+        list, delete virtualmachineinstancemigrations
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AutomationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -343,6 +373,16 @@ def add_AutomationServicer_to_server(servicer, server):
                     servicer.Wait,
                     request_deserializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.WaitRequest.FromString,
                     response_serializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.WaitProgress.SerializeToString,
+            ),
+            'Migrate': grpc.unary_stream_rpc_method_handler(
+                    servicer.Migrate,
+                    request_deserializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.MigrateRequest.FromString,
+                    response_serializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.MigrateProgress.SerializeToString,
+            ),
+            'CancelMigration': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelMigration,
+                    request_deserializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.CancelMigrationRequest.FromString,
+                    response_serializer=virt__protos_dot_automation_dot_v1_dot_automation__pb2.CancelMigrationResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -804,6 +844,60 @@ class Automation:
             '/virtpod.automation.v1.Automation/Wait',
             virt__protos_dot_automation_dot_v1_dot_automation__pb2.WaitRequest.SerializeToString,
             virt__protos_dot_automation_dot_v1_dot_automation__pb2.WaitProgress.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Migrate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/virtpod.automation.v1.Automation/Migrate',
+            virt__protos_dot_automation_dot_v1_dot_automation__pb2.MigrateRequest.SerializeToString,
+            virt__protos_dot_automation_dot_v1_dot_automation__pb2.MigrateProgress.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelMigration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.automation.v1.Automation/CancelMigration',
+            virt__protos_dot_automation_dot_v1_dot_automation__pb2.CancelMigrationRequest.SerializeToString,
+            virt__protos_dot_automation_dot_v1_dot_automation__pb2.CancelMigrationResponse.FromString,
             options,
             channel_credentials,
             insecure,

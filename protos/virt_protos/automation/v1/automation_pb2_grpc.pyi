@@ -115,6 +115,18 @@ class AutomationStub:
     DEADLINE_EXCEEDED says how far it came.
     list, watch virtualmachines | virtualmachineinstances
     """
+    Migrate: _grpc.UnaryStreamMultiCallable[_automation_pb2.MigrateRequest, _automation_pb2.MigrateProgress]
+    """Moves a running machine to another node, and tells how it goes until it is over; the last message has `done`.
+    Who ends the call only stops looking: CancelMigration gives the move up. With dry_run there is one message, the
+    forecast, and nothing moves. FAILED_PRECONDITION when the machine cannot be moved now; a move that failed is told
+    by the last message.
+    update virtualmachines/migrate, or create virtualmachineinstancemigrations for an instance without a VirtualMachine;
+    get virtualmachineinstancemigrations, get virtualmachineinstances/migrationprogress
+    """
+    CancelMigration: _grpc.UnaryUnaryMultiCallable[_automation_pb2.CancelMigrationRequest, _automation_pb2.CancelMigrationResponse]
+    """Gives up the move that is under way: the guest goes on where it is. Returns when that is asked for.
+    list, delete virtualmachineinstancemigrations
+    """
 
 @_typing.type_check_only
 class AutomationAsyncStub(AutomationStub):
@@ -174,6 +186,18 @@ class AutomationAsyncStub(AutomationStub):
     VirtualMachine would make anew has ended or was deleted.
     DEADLINE_EXCEEDED says how far it came.
     list, watch virtualmachines | virtualmachineinstances
+    """
+    Migrate: _aio.UnaryStreamMultiCallable[_automation_pb2.MigrateRequest, _automation_pb2.MigrateProgress]  # type: ignore[assignment]
+    """Moves a running machine to another node, and tells how it goes until it is over; the last message has `done`.
+    Who ends the call only stops looking: CancelMigration gives the move up. With dry_run there is one message, the
+    forecast, and nothing moves. FAILED_PRECONDITION when the machine cannot be moved now; a move that failed is told
+    by the last message.
+    update virtualmachines/migrate, or create virtualmachineinstancemigrations for an instance without a VirtualMachine;
+    get virtualmachineinstancemigrations, get virtualmachineinstances/migrationprogress
+    """
+    CancelMigration: _aio.UnaryUnaryMultiCallable[_automation_pb2.CancelMigrationRequest, _automation_pb2.CancelMigrationResponse]  # type: ignore[assignment]
+    """Gives up the move that is under way: the guest goes on where it is. Returns when that is asked for.
+    list, delete virtualmachineinstancemigrations
     """
 
 class AutomationServicer(metaclass=_abc_1.ABCMeta):
@@ -333,6 +357,30 @@ class AutomationServicer(metaclass=_abc_1.ABCMeta):
         VirtualMachine would make anew has ended or was deleted.
         DEADLINE_EXCEEDED says how far it came.
         list, watch virtualmachines | virtualmachineinstances
+        """
+
+    @_abc_1.abstractmethod
+    def Migrate(
+        self,
+        request: _automation_pb2.MigrateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_automation_pb2.MigrateProgress], _abc.AsyncIterator[_automation_pb2.MigrateProgress]]:
+        """Moves a running machine to another node, and tells how it goes until it is over; the last message has `done`.
+        Who ends the call only stops looking: CancelMigration gives the move up. With dry_run there is one message, the
+        forecast, and nothing moves. FAILED_PRECONDITION when the machine cannot be moved now; a move that failed is told
+        by the last message.
+        update virtualmachines/migrate, or create virtualmachineinstancemigrations for an instance without a VirtualMachine;
+        get virtualmachineinstancemigrations, get virtualmachineinstances/migrationprogress
+        """
+
+    @_abc_1.abstractmethod
+    def CancelMigration(
+        self,
+        request: _automation_pb2.CancelMigrationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_automation_pb2.CancelMigrationResponse, _abc.Awaitable[_automation_pb2.CancelMigrationResponse]]:
+        """Gives up the move that is under way: the guest goes on where it is. Returns when that is asked for.
+        list, delete virtualmachineinstancemigrations
         """
 
 def add_AutomationServicer_to_server(servicer: AutomationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

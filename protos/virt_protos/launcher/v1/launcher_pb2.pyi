@@ -418,6 +418,10 @@ class Domain(_message.Message):
     FILESYSTEMS_FROZEN_FIELD_NUMBER: _builtins.int
     AGENT_COMMANDS_FIELD_NUMBER: _builtins.int
     ACCESS_CREDENTIALS_FIELD_NUMBER: _builtins.int
+    PROCESSORS_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    SILENCE_FIELD_NUMBER: _builtins.int
+    MEMORY_DUMP_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`<namespace>_<name>`"""
     uuid: _builtins.str
@@ -436,6 +440,8 @@ class Domain(_message.Message):
     agent_version: _builtins.str
     filesystems_frozen: _builtins.bool
     """By Freeze, and not let go yet."""
+    processors: _builtins.int
+    """How many the machine runs with; 0: the launcher does not say."""
     @_builtins.property
     def interfaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuestInterface]: ...
     @_builtins.property
@@ -451,6 +457,18 @@ class Domain(_message.Message):
     @_builtins.property
     def access_credentials(self) -> Global___AccessCredentials:
         """Absent when the VMI has none for the agent, or nothing was tried yet."""
+
+    @_builtins.property
+    def move(self) -> Global___Move:
+        """The move of this machine to another node, under way or over; absent when none was begun here."""
+
+    @_builtins.property
+    def silence(self) -> Global___Silence:
+        """What was never seen of a guest without an agent, though it had the time; absent when there is nothing to say."""
+
+    @_builtins.property
+    def memory_dump(self) -> Global___MemoryDump:
+        """The last dump of the guest's memory; absent when there was none."""
 
     def __init__(
         self,
@@ -472,14 +490,76 @@ class Domain(_message.Message):
         filesystems_frozen: _builtins.bool = ...,
         agent_commands: _abc.Iterable[_builtins.str] | None = ...,
         access_credentials: Global___AccessCredentials | None = ...,
+        processors: _builtins.int = ...,
+        move: Global___Move | None = ...,
+        silence: Global___Silence | None = ...,
+        memory_dump: Global___MemoryDump | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "os_info", b"os_info"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "memory_dump", b"memory_dump", "move", b"move", "os_info", b"os_info", "silence", b"silence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "agent_commands", b"agent_commands", "agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "message", b"message", "name", b"name", "os_info", b"os_info", "reason", b"reason", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "agent_commands", b"agent_commands", "agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "memory_dump", b"memory_dump", "message", b"message", "move", b"move", "name", b"name", "os_info", b"os_info", "processors", b"processors", "reason", b"reason", "silence", b"silence", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Domain: _TypeAlias = Domain  # noqa: Y015
+
+@_typing.final
+class MemoryDump(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOLUME_FIELD_NUMBER: _builtins.int
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    STARTED_US_FIELD_NUMBER: _builtins.int
+    ENDED_US_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    volume: _builtins.str
+    file_name: _builtins.str
+    started_us: _builtins.int
+    """Unix time in microseconds."""
+    ended_us: _builtins.int
+    """0 while it is written."""
+    failure: _builtins.str
+    """One sentence for people when there is no file; empty when it is whole."""
+    def __init__(
+        self,
+        *,
+        volume: _builtins.str = ...,
+        file_name: _builtins.str = ...,
+        started_us: _builtins.int = ...,
+        ended_us: _builtins.int = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_us", b"ended_us", "failure", b"failure", "file_name", b"file_name", "started_us", b"started_us", "volume", b"volume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryDump: _TypeAlias = MemoryDump  # noqa: Y015
+
+@_typing.final
+class Silence(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """NothingSent, NoLease or Panicked."""
+    message: _builtins.str
+    """One sentence for people."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Silence: _TypeAlias = Silence  # noqa: Y015
 
 @_typing.final
 class AccessCredentials(_message.Message):
@@ -1331,3 +1411,468 @@ class InjectLaunchSecretResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___InjectLaunchSecretResponse: _TypeAlias = InjectLaunchSecretResponse  # noqa: Y015
+
+@_typing.final
+class GetDirtyRateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDirtyRateRequest: _TypeAlias = GetDirtyRateRequest  # noqa: Y015
+
+@_typing.final
+class GetDirtyRateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    bytes_per_second: _builtins.int
+    def __init__(
+        self,
+        *,
+        bytes_per_second: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDirtyRateResponse: _TypeAlias = GetDirtyRateResponse  # noqa: Y015
+
+@_typing.final
+class PrepareTargetRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VMI_JSON_FIELD_NUMBER: _builtins.int
+    OPTIONS_FIELD_NUMBER: _builtins.int
+    vmi_json: _builtins.bytes
+    """As in SyncVMIRequest."""
+    @_builtins.property
+    def options(self) -> Global___SyncOptions: ...
+    def __init__(
+        self,
+        *,
+        vmi_json: _builtins.bytes = ...,
+        options: Global___SyncOptions | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "vmi_json", b"vmi_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareTargetRequest: _TypeAlias = PrepareTargetRequest  # noqa: Y015
+
+@_typing.final
+class PrepareTargetResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CPUS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def cpus(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostCpu]:
+        """The CPUs that the Pod has to itself; none unless the VMI asks for such."""
+
+    def __init__(
+        self,
+        *,
+        cpus: _abc.Iterable[Global___HostCpu] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cpus", b"cpus"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PrepareTargetResponse: _TypeAlias = PrepareTargetResponse  # noqa: Y015
+
+@_typing.final
+class HostCpu(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CELL_FIELD_NUMBER: _builtins.int
+    CORE_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    cell: _builtins.int
+    """The memory cell of the node, and the number of the first thread of the core."""
+    core: _builtins.int
+    number: _builtins.int
+    def __init__(
+        self,
+        *,
+        cell: _builtins.int = ...,
+        core: _builtins.int = ...,
+        number: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell", b"cell", "core", b"core", "number", b"number"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HostCpu: _TypeAlias = HostCpu  # noqa: Y015
+
+@_typing.final
+class GetDiskFactsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VMI_JSON_FIELD_NUMBER: _builtins.int
+    vmi_json: _builtins.bytes
+    """As in SyncVMIRequest."""
+    def __init__(
+        self,
+        *,
+        vmi_json: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["vmi_json", b"vmi_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDiskFactsRequest: _TypeAlias = GetDiskFactsRequest  # noqa: Y015
+
+@_typing.final
+class GetDiskFactsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class DisksEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___DiskFacts: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___DiskFacts | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    DISKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def disks(self) -> _containers.MessageMap[_builtins.str, Global___DiskFacts]:
+        """By the names of volumes."""
+
+    def __init__(
+        self,
+        *,
+        disks: _abc.Mapping[_builtins.str, Global___DiskFacts] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["disks", b"disks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetDiskFactsResponse: _TypeAlias = GetDiskFactsResponse  # noqa: Y015
+
+@_typing.final
+class DiskFacts(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKSUM_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    checksum: _builtins.int
+    """Of the image below a container disk; 0: it has none that counts."""
+    size: _builtins.int
+    """In bytes, of an image that is copied; 0: it is not."""
+    def __init__(
+        self,
+        *,
+        checksum: _builtins.int = ...,
+        size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checksum", b"checksum", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiskFacts: _TypeAlias = DiskFacts  # noqa: Y015
+
+@_typing.final
+class MigrateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    VMI_JSON_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_MIB_FIELD_NUMBER: _builtins.int
+    AUTO_CONVERGE_FIELD_NUMBER: _builtins.int
+    POST_COPY_FIELD_NUMBER: _builtins.int
+    WORKLOAD_DISRUPTION_FIELD_NUMBER: _builtins.int
+    UNSAFE_FIELD_NUMBER: _builtins.int
+    COMPLETION_TIMEOUT_PER_GIB_FIELD_NUMBER: _builtins.int
+    PROGRESS_TIMEOUT_FIELD_NUMBER: _builtins.int
+    PARALLEL_CONNECTIONS_FIELD_NUMBER: _builtins.int
+    MAX_DOWNTIME_MS_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    """UID of the migration job."""
+    vmi_json: _builtins.bytes
+    """As in SyncVMIRequest: says which disks live in the Pod."""
+    bandwidth_mib: _builtins.int
+    """MiB a second; 0: no limit."""
+    auto_converge: _builtins.bool
+    post_copy: _builtins.bool
+    workload_disruption: _builtins.bool
+    """The guest may be paused when the move takes too long."""
+    unsafe: _builtins.bool
+    """Move although libvirt thinks it unsafe."""
+    completion_timeout_per_gib: _builtins.int
+    """Seconds for each GiB that is moved; 0: no limit."""
+    progress_timeout: _builtins.int
+    """Seconds without progress; 0: no limit."""
+    parallel_connections: _builtins.int
+    """Connections for memory; below 2: one."""
+    max_downtime_ms: _builtins.int
+    """The longest pause at the end, in milliseconds; 0: QEMU's own."""
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+        vmi_json: _builtins.bytes = ...,
+        bandwidth_mib: _builtins.int = ...,
+        auto_converge: _builtins.bool = ...,
+        post_copy: _builtins.bool = ...,
+        workload_disruption: _builtins.bool = ...,
+        unsafe: _builtins.bool = ...,
+        completion_timeout_per_gib: _builtins.int = ...,
+        progress_timeout: _builtins.int = ...,
+        parallel_connections: _builtins.int = ...,
+        max_downtime_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_converge", b"auto_converge", "bandwidth_mib", b"bandwidth_mib", "completion_timeout_per_gib", b"completion_timeout_per_gib", "max_downtime_ms", b"max_downtime_ms", "parallel_connections", b"parallel_connections", "post_copy", b"post_copy", "progress_timeout", b"progress_timeout", "uid", b"uid", "unsafe", b"unsafe", "vmi_json", b"vmi_json", "workload_disruption", b"workload_disruption"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MigrateRequest: _TypeAlias = MigrateRequest  # noqa: Y015
+
+@_typing.final
+class MigrateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MigrateResponse: _TypeAlias = MigrateResponse  # noqa: Y015
+
+@_typing.final
+class CancelMigrationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelMigrationRequest: _TypeAlias = CancelMigrationRequest  # noqa: Y015
+
+@_typing.final
+class CancelMigrationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CancelMigrationResponse: _TypeAlias = CancelMigrationResponse  # noqa: Y015
+
+@_typing.final
+class SettleMigrationRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Outcome:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[SettleMigrationRequest._Outcome.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        OUTCOME_UNSPECIFIED: SettleMigrationRequest._Outcome.ValueType  # 0
+        OUTCOME_STAYS: SettleMigrationRequest._Outcome.ValueType  # 1
+        """The other side never ran the guest and never will: it goes on here."""
+        OUTCOME_GONE: SettleMigrationRequest._Outcome.ValueType  # 2
+        """The guest runs on the other side: what is left of it here ends."""
+
+    class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+    OUTCOME_UNSPECIFIED: SettleMigrationRequest.Outcome.ValueType  # 0
+    OUTCOME_STAYS: SettleMigrationRequest.Outcome.ValueType  # 1
+    """The other side never ran the guest and never will: it goes on here."""
+    OUTCOME_GONE: SettleMigrationRequest.Outcome.ValueType  # 2
+    """The guest runs on the other side: what is left of it here ends."""
+
+    UID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    outcome: Global___SettleMigrationRequest.Outcome.ValueType
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+        outcome: Global___SettleMigrationRequest.Outcome.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["outcome", b"outcome", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleMigrationRequest: _TypeAlias = SettleMigrationRequest  # noqa: Y015
+
+@_typing.final
+class SettleMigrationResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SettleMigrationResponse: _TypeAlias = SettleMigrationResponse  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    """How a move goes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    UID_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    STARTED_US_FIELD_NUMBER: _builtins.int
+    ENDED_US_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ABORT_FIELD_NUMBER: _builtins.int
+    TOTAL_BYTES_FIELD_NUMBER: _builtins.int
+    PROCESSED_BYTES_FIELD_NUMBER: _builtins.int
+    REMAINING_BYTES_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    DIRTY_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    DOWNTIME_MS_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    uid: _builtins.str
+    """UID of the migration job."""
+    mode: _builtins.str
+    """PreCopy, PostCopy or Paused."""
+    started_us: _builtins.int
+    """Unix time in microseconds; 0: not yet."""
+    ended_us: _builtins.int
+    failed: _builtins.bool
+    reason: _builtins.str
+    """One sentence for people."""
+    abort: _builtins.str
+    """Aborting, Succeeded or Failed; empty: nobody asked."""
+    total_bytes: _builtins.int
+    processed_bytes: _builtins.int
+    remaining_bytes: _builtins.int
+    bytes_per_second: _builtins.int
+    dirty_bytes_per_second: _builtins.int
+    downtime_ms: _builtins.int
+    iteration: _builtins.int
+    held: _builtins.bool
+    """The other side was lost when the guest already stood still. Nobody here can say whether it runs there, so it
+    stands still until SettleMigration.
+    """
+    def __init__(
+        self,
+        *,
+        uid: _builtins.str = ...,
+        mode: _builtins.str = ...,
+        started_us: _builtins.int = ...,
+        ended_us: _builtins.int = ...,
+        failed: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+        abort: _builtins.str = ...,
+        total_bytes: _builtins.int = ...,
+        processed_bytes: _builtins.int = ...,
+        remaining_bytes: _builtins.int = ...,
+        bytes_per_second: _builtins.int = ...,
+        dirty_bytes_per_second: _builtins.int = ...,
+        downtime_ms: _builtins.int = ...,
+        iteration: _builtins.int = ...,
+        held: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["abort", b"abort", "bytes_per_second", b"bytes_per_second", "dirty_bytes_per_second", b"dirty_bytes_per_second", "downtime_ms", b"downtime_ms", "ended_us", b"ended_us", "failed", b"failed", "held", b"held", "iteration", b"iteration", "mode", b"mode", "processed_bytes", b"processed_bytes", "reason", b"reason", "remaining_bytes", b"remaining_bytes", "started_us", b"started_us", "total_bytes", b"total_bytes", "uid", b"uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015
+
+@_typing.final
+class DumpMemoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOLUME_FIELD_NUMBER: _builtins.int
+    FILE_NAME_FIELD_NUMBER: _builtins.int
+    volume: _builtins.str
+    file_name: _builtins.str
+    """Without a directory; ends with .memory.dump."""
+    def __init__(
+        self,
+        *,
+        volume: _builtins.str = ...,
+        file_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_name", b"file_name", "volume", b"volume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DumpMemoryRequest: _TypeAlias = DumpMemoryRequest  # noqa: Y015
+
+@_typing.final
+class DumpMemoryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DumpMemoryResponse: _TypeAlias = DumpMemoryResponse  # noqa: Y015

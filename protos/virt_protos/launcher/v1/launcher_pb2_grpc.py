@@ -139,6 +139,41 @@ class LauncherStub:
                 request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretResponse.FromString,
                 _registered_method=True)
+        self.GetDirtyRate = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/GetDirtyRate',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDirtyRateRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDirtyRateResponse.FromString,
+                _registered_method=True)
+        self.PrepareTarget = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/PrepareTarget',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PrepareTargetRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PrepareTargetResponse.FromString,
+                _registered_method=True)
+        self.Migrate = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/Migrate',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.MigrateRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.MigrateResponse.FromString,
+                _registered_method=True)
+        self.CancelMigration = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/CancelMigration',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.CancelMigrationRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.CancelMigrationResponse.FromString,
+                _registered_method=True)
+        self.SettleMigration = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/SettleMigration',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SettleMigrationRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SettleMigrationResponse.FromString,
+                _registered_method=True)
+        self.DumpMemory = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/DumpMemory',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryResponse.FromString,
+                _registered_method=True)
+        self.GetDiskFacts = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/GetDiskFacts',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDiskFactsRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDiskFactsResponse.FromString,
+                _registered_method=True)
 
 
 class LauncherServicer:
@@ -281,6 +316,55 @@ class LauncherServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetDirtyRate(self, request, context):
+        """How fast the guest changes its memory, measured just now: takes more than a second.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PrepareTarget(self, request, context):
+        """On the side that a machine moves to: makes what the incoming machine will find there. Idempotent.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Migrate(self, request, context):
+        """On the side that it leaves: begins the move. Returns at once; how it goes is in Domain.move. Once for each job.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CancelMigration(self, request, context):
+        """Gives the move up; the guest goes on where it is. FAILED_PRECONDITION when it is too late for that.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SettleMigration(self, request, context):
+        """What became of the other side, for a machine that is held (Move.held).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DumpMemory(self, request, context):
+        """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetDiskFacts(self, request, context):
+        """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_LauncherServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -388,6 +472,41 @@ def add_LauncherServicer_to_server(servicer, server):
                     servicer.InjectLaunchSecret,
                     request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretRequest.FromString,
                     response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretResponse.SerializeToString,
+            ),
+            'GetDirtyRate': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDirtyRate,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDirtyRateRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDirtyRateResponse.SerializeToString,
+            ),
+            'PrepareTarget': grpc.unary_unary_rpc_method_handler(
+                    servicer.PrepareTarget,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PrepareTargetRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PrepareTargetResponse.SerializeToString,
+            ),
+            'Migrate': grpc.unary_unary_rpc_method_handler(
+                    servicer.Migrate,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.MigrateRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.MigrateResponse.SerializeToString,
+            ),
+            'CancelMigration': grpc.unary_unary_rpc_method_handler(
+                    servicer.CancelMigration,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.CancelMigrationRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.CancelMigrationResponse.SerializeToString,
+            ),
+            'SettleMigration': grpc.unary_unary_rpc_method_handler(
+                    servicer.SettleMigration,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SettleMigrationRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SettleMigrationResponse.SerializeToString,
+            ),
+            'DumpMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.DumpMemory,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryResponse.SerializeToString,
+            ),
+            'GetDiskFacts': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetDiskFacts,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDiskFactsRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDiskFactsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -957,6 +1076,195 @@ class Launcher:
             '/virtpod.launcher.v1.Launcher/InjectLaunchSecret',
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretRequest.SerializeToString,
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.InjectLaunchSecretResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDirtyRate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/GetDirtyRate',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDirtyRateRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDirtyRateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PrepareTarget(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/PrepareTarget',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PrepareTargetRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.PrepareTargetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Migrate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/Migrate',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.MigrateRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.MigrateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CancelMigration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/CancelMigration',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.CancelMigrationRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.CancelMigrationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SettleMigration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/SettleMigration',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SettleMigrationRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.SettleMigrationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DumpMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/DumpMemory',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetDiskFacts(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/GetDiskFacts',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDiskFactsRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDiskFactsResponse.FromString,
             options,
             channel_credentials,
             insecure,

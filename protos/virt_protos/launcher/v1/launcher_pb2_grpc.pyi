@@ -72,6 +72,20 @@ class LauncherStub:
     """AMD SEV: what the owner of a guest needs to trust it. FAILED_PRECONDITION where the processor has no SEV."""
     GetLaunchMeasurement: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetLaunchMeasurementRequest, _launcher_pb2.GetLaunchMeasurementResponse]
     InjectLaunchSecret: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.InjectLaunchSecretRequest, _launcher_pb2.InjectLaunchSecretResponse]
+    GetDirtyRate: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetDirtyRateRequest, _launcher_pb2.GetDirtyRateResponse]
+    """How fast the guest changes its memory, measured just now: takes more than a second."""
+    PrepareTarget: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.PrepareTargetRequest, _launcher_pb2.PrepareTargetResponse]
+    """On the side that a machine moves to: makes what the incoming machine will find there. Idempotent."""
+    Migrate: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.MigrateRequest, _launcher_pb2.MigrateResponse]
+    """On the side that it leaves: begins the move. Returns at once; how it goes is in Domain.move. Once for each job."""
+    CancelMigration: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.CancelMigrationRequest, _launcher_pb2.CancelMigrationResponse]
+    """Gives the move up; the guest goes on where it is. FAILED_PRECONDITION when it is too late for that."""
+    SettleMigration: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.SettleMigrationRequest, _launcher_pb2.SettleMigrationResponse]
+    """What became of the other side, for a machine that is held (Move.held)."""
+    DumpMemory: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.DumpMemoryRequest, _launcher_pb2.DumpMemoryResponse]
+    """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest."""
+    GetDiskFacts: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetDiskFactsRequest, _launcher_pb2.GetDiskFactsResponse]
+    """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images."""
 
 @_typing.type_check_only
 class LauncherAsyncStub(LauncherStub):
@@ -108,6 +122,20 @@ class LauncherAsyncStub(LauncherStub):
     """AMD SEV: what the owner of a guest needs to trust it. FAILED_PRECONDITION where the processor has no SEV."""
     GetLaunchMeasurement: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetLaunchMeasurementRequest, _launcher_pb2.GetLaunchMeasurementResponse]  # type: ignore[assignment]
     InjectLaunchSecret: _aio.UnaryUnaryMultiCallable[_launcher_pb2.InjectLaunchSecretRequest, _launcher_pb2.InjectLaunchSecretResponse]  # type: ignore[assignment]
+    GetDirtyRate: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetDirtyRateRequest, _launcher_pb2.GetDirtyRateResponse]  # type: ignore[assignment]
+    """How fast the guest changes its memory, measured just now: takes more than a second."""
+    PrepareTarget: _aio.UnaryUnaryMultiCallable[_launcher_pb2.PrepareTargetRequest, _launcher_pb2.PrepareTargetResponse]  # type: ignore[assignment]
+    """On the side that a machine moves to: makes what the incoming machine will find there. Idempotent."""
+    Migrate: _aio.UnaryUnaryMultiCallable[_launcher_pb2.MigrateRequest, _launcher_pb2.MigrateResponse]  # type: ignore[assignment]
+    """On the side that it leaves: begins the move. Returns at once; how it goes is in Domain.move. Once for each job."""
+    CancelMigration: _aio.UnaryUnaryMultiCallable[_launcher_pb2.CancelMigrationRequest, _launcher_pb2.CancelMigrationResponse]  # type: ignore[assignment]
+    """Gives the move up; the guest goes on where it is. FAILED_PRECONDITION when it is too late for that."""
+    SettleMigration: _aio.UnaryUnaryMultiCallable[_launcher_pb2.SettleMigrationRequest, _launcher_pb2.SettleMigrationResponse]  # type: ignore[assignment]
+    """What became of the other side, for a machine that is held (Move.held)."""
+    DumpMemory: _aio.UnaryUnaryMultiCallable[_launcher_pb2.DumpMemoryRequest, _launcher_pb2.DumpMemoryResponse]  # type: ignore[assignment]
+    """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest."""
+    GetDiskFacts: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetDiskFactsRequest, _launcher_pb2.GetDiskFactsResponse]  # type: ignore[assignment]
+    """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images."""
 
 class LauncherServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -267,5 +295,61 @@ class LauncherServicer(metaclass=_abc_1.ABCMeta):
         request: _launcher_pb2.InjectLaunchSecretRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.InjectLaunchSecretResponse, _abc.Awaitable[_launcher_pb2.InjectLaunchSecretResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetDirtyRate(
+        self,
+        request: _launcher_pb2.GetDirtyRateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GetDirtyRateResponse, _abc.Awaitable[_launcher_pb2.GetDirtyRateResponse]]:
+        """How fast the guest changes its memory, measured just now: takes more than a second."""
+
+    @_abc_1.abstractmethod
+    def PrepareTarget(
+        self,
+        request: _launcher_pb2.PrepareTargetRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.PrepareTargetResponse, _abc.Awaitable[_launcher_pb2.PrepareTargetResponse]]:
+        """On the side that a machine moves to: makes what the incoming machine will find there. Idempotent."""
+
+    @_abc_1.abstractmethod
+    def Migrate(
+        self,
+        request: _launcher_pb2.MigrateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.MigrateResponse, _abc.Awaitable[_launcher_pb2.MigrateResponse]]:
+        """On the side that it leaves: begins the move. Returns at once; how it goes is in Domain.move. Once for each job."""
+
+    @_abc_1.abstractmethod
+    def CancelMigration(
+        self,
+        request: _launcher_pb2.CancelMigrationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.CancelMigrationResponse, _abc.Awaitable[_launcher_pb2.CancelMigrationResponse]]:
+        """Gives the move up; the guest goes on where it is. FAILED_PRECONDITION when it is too late for that."""
+
+    @_abc_1.abstractmethod
+    def SettleMigration(
+        self,
+        request: _launcher_pb2.SettleMigrationRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.SettleMigrationResponse, _abc.Awaitable[_launcher_pb2.SettleMigrationResponse]]:
+        """What became of the other side, for a machine that is held (Move.held)."""
+
+    @_abc_1.abstractmethod
+    def DumpMemory(
+        self,
+        request: _launcher_pb2.DumpMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.DumpMemoryResponse, _abc.Awaitable[_launcher_pb2.DumpMemoryResponse]]:
+        """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest."""
+
+    @_abc_1.abstractmethod
+    def GetDiskFacts(
+        self,
+        request: _launcher_pb2.GetDiskFactsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.GetDiskFactsResponse, _abc.Awaitable[_launcher_pb2.GetDiskFactsResponse]]:
+        """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images."""
 
 def add_LauncherServicer_to_server(servicer: LauncherServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

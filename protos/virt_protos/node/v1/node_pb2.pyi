@@ -56,6 +56,35 @@ STREAM_KIND_TCP: StreamKind.ValueType  # 5
 STREAM_KIND_UDP: StreamKind.ValueType  # 6
 Global___StreamKind: _TypeAlias = StreamKind  # noqa: Y015
 
+class _Convergence:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ConvergenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Convergence.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CONVERGENCE_UNSPECIFIED: _Convergence.ValueType  # 0
+    CONVERGENCE_YES: _Convergence.ValueType  # 1
+    """It ends by itself."""
+    CONVERGENCE_HELPED: _Convergence.ValueType  # 2
+    """It ends since the guest may be slowed down, paused, or fetch the rest of its memory later."""
+    CONVERGENCE_NO: _Convergence.ValueType  # 3
+    """It would not end before it is given up."""
+    CONVERGENCE_UNKNOWN: _Convergence.ValueType  # 4
+    """The speed of the way is not known."""
+
+class Convergence(_Convergence, metaclass=_ConvergenceEnumTypeWrapper): ...
+
+CONVERGENCE_UNSPECIFIED: Convergence.ValueType  # 0
+CONVERGENCE_YES: Convergence.ValueType  # 1
+"""It ends by itself."""
+CONVERGENCE_HELPED: Convergence.ValueType  # 2
+"""It ends since the guest may be slowed down, paused, or fetch the rest of its memory later."""
+CONVERGENCE_NO: Convergence.ValueType  # 3
+"""It would not end before it is given up."""
+CONVERGENCE_UNKNOWN: Convergence.ValueType  # 4
+"""The speed of the way is not known."""
+Global___Convergence: _TypeAlias = Convergence  # noqa: Y015
+
 @_typing.final
 class HelloRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -419,3 +448,143 @@ class StreamOpened(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StreamOpened: _TypeAlias = StreamOpened  # noqa: Y015
+
+@_typing.final
+class GetMoveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VMI_FIELD_NUMBER: _builtins.int
+    JOB_UID_FIELD_NUMBER: _builtins.int
+    job_uid: _builtins.str
+    """UID of the migration job; empty: the last one of the machine."""
+    @_builtins.property
+    def vmi(self) -> Global___VMIRef: ...
+    def __init__(
+        self,
+        *,
+        vmi: Global___VMIRef | None = ...,
+        job_uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["vmi", b"vmi"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_uid", b"job_uid", "vmi", b"vmi"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMoveRequest: _TypeAlias = GetMoveRequest  # noqa: Y015
+
+@_typing.final
+class GetMoveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOVE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def move(self) -> _launcher_pb2.Move: ...
+    def __init__(
+        self,
+        *,
+        move: _launcher_pb2.Move | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["move", b"move"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["move", b"move"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetMoveResponse: _TypeAlias = GetMoveResponse  # noqa: Y015
+
+@_typing.final
+class ForecastMoveRequest(_message.Message):
+    """What a move would run with; virt-api has it from the cluster's configuration and policies."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VMI_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_LIMIT_FIELD_NUMBER: _builtins.int
+    MAX_DOWNTIME_MS_FIELD_NUMBER: _builtins.int
+    AUTO_CONVERGE_FIELD_NUMBER: _builtins.int
+    POST_COPY_FIELD_NUMBER: _builtins.int
+    WORKLOAD_DISRUPTION_FIELD_NUMBER: _builtins.int
+    COMPLETION_TIMEOUT_PER_GIB_FIELD_NUMBER: _builtins.int
+    COPIED_VOLUMES_FIELD_NUMBER: _builtins.int
+    bandwidth_limit: _builtins.int
+    """Bytes a second; 0: no limit."""
+    max_downtime_ms: _builtins.int
+    """0: QEMU's own."""
+    auto_converge: _builtins.bool
+    post_copy: _builtins.bool
+    workload_disruption: _builtins.bool
+    completion_timeout_per_gib: _builtins.int
+    """Seconds for each GiB that is moved; 0: no limit."""
+    @_builtins.property
+    def vmi(self) -> Global___VMIRef: ...
+    @_builtins.property
+    def copied_volumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Volumes that live in the Pod and are copied."""
+
+    def __init__(
+        self,
+        *,
+        vmi: Global___VMIRef | None = ...,
+        bandwidth_limit: _builtins.int = ...,
+        max_downtime_ms: _builtins.int = ...,
+        auto_converge: _builtins.bool = ...,
+        post_copy: _builtins.bool = ...,
+        workload_disruption: _builtins.bool = ...,
+        completion_timeout_per_gib: _builtins.int = ...,
+        copied_volumes: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["vmi", b"vmi"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auto_converge", b"auto_converge", "bandwidth_limit", b"bandwidth_limit", "completion_timeout_per_gib", b"completion_timeout_per_gib", "copied_volumes", b"copied_volumes", "max_downtime_ms", b"max_downtime_ms", "post_copy", b"post_copy", "vmi", b"vmi", "workload_disruption", b"workload_disruption"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForecastMoveRequest: _TypeAlias = ForecastMoveRequest  # noqa: Y015
+
+@_typing.final
+class ForecastMoveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONVERGENCE_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    DISK_BYTES_FIELD_NUMBER: _builtins.int
+    DIRTY_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    BANDWIDTH_CONFIGURED_FIELD_NUMBER: _builtins.int
+    EXPECTED_MS_FIELD_NUMBER: _builtins.int
+    EXPECTED_DOWNTIME_MS_FIELD_NUMBER: _builtins.int
+    convergence: Global___Convergence.ValueType
+    message: _builtins.str
+    """One sentence for people."""
+    memory_bytes: _builtins.int
+    disk_bytes: _builtins.int
+    dirty_bytes_per_second: _builtins.int
+    bandwidth_bytes_per_second: _builtins.int
+    """0: not known."""
+    bandwidth_configured: _builtins.bool
+    """That is the configured limit, and not what former moves from this node came to."""
+    expected_ms: _builtins.int
+    """0: not known."""
+    expected_downtime_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        convergence: Global___Convergence.ValueType = ...,
+        message: _builtins.str = ...,
+        memory_bytes: _builtins.int = ...,
+        disk_bytes: _builtins.int = ...,
+        dirty_bytes_per_second: _builtins.int = ...,
+        bandwidth_bytes_per_second: _builtins.int = ...,
+        bandwidth_configured: _builtins.bool = ...,
+        expected_ms: _builtins.int = ...,
+        expected_downtime_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bandwidth_bytes_per_second", b"bandwidth_bytes_per_second", "bandwidth_configured", b"bandwidth_configured", "convergence", b"convergence", "dirty_bytes_per_second", b"dirty_bytes_per_second", "disk_bytes", b"disk_bytes", "expected_downtime_ms", b"expected_downtime_ms", "expected_ms", b"expected_ms", "memory_bytes", b"memory_bytes", "message", b"message"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForecastMoveResponse: _TypeAlias = ForecastMoveResponse  # noqa: Y015

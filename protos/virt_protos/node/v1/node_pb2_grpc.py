@@ -115,6 +115,16 @@ class NodeStub:
                 request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.InjectLaunchSecretRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
                 _registered_method=True)
+        self.GetMove = channel.unary_unary(
+                '/virtpod.node.v1.Node/GetMove',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetMoveRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetMoveResponse.FromString,
+                _registered_method=True)
+        self.ForecastMove = channel.unary_unary(
+                '/virtpod.node.v1.Node/ForecastMove',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveResponse.FromString,
+                _registered_method=True)
 
 
 class NodeServicer:
@@ -217,6 +227,22 @@ class NodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetMove(self, request, context):
+        """How a move goes, or went, that left this node. From what the node was told: the launcher is not asked.
+        NOT_FOUND when this node knows of none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForecastMove(self, request, context):
+        """What a move of the machine to another node would take. Measures how fast the guest changes its memory, which costs
+        the guest something: asked again within some seconds, the same measurement is the answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -299,6 +325,16 @@ def add_NodeServicer_to_server(servicer, server):
                     servicer.InjectLaunchSecret,
                     request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.InjectLaunchSecretRequest.FromString,
                     response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.SerializeToString,
+            ),
+            'GetMove': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetMove,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetMoveRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetMoveResponse.SerializeToString,
+            ),
+            'ForecastMove': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForecastMove,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -733,6 +769,60 @@ class Node:
             '/virtpod.node.v1.Node/InjectLaunchSecret',
             virt__protos_dot_node_dot_v1_dot_node__pb2.InjectLaunchSecretRequest.SerializeToString,
             virt__protos_dot_node_dot_v1_dot_node__pb2.VMIResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetMove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/GetMove',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.GetMoveRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.GetMoveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForecastMove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/ForecastMove',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveResponse.FromString,
             options,
             channel_credentials,
             insecure,

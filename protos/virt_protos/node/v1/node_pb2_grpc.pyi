@@ -54,6 +54,14 @@ class NodeStub:
     GetSevInfo: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _launcher_pb2.GetSevInfoResponse]
     GetLaunchMeasurement: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _launcher_pb2.GetLaunchMeasurementResponse]
     InjectLaunchSecret: _grpc.UnaryUnaryMultiCallable[_node_pb2.InjectLaunchSecretRequest, _node_pb2.VMIResponse]
+    GetMove: _grpc.UnaryUnaryMultiCallable[_node_pb2.GetMoveRequest, _node_pb2.GetMoveResponse]
+    """How a move goes, or went, that left this node. From what the node was told: the launcher is not asked.
+    NOT_FOUND when this node knows of none.
+    """
+    ForecastMove: _grpc.UnaryUnaryMultiCallable[_node_pb2.ForecastMoveRequest, _node_pb2.ForecastMoveResponse]
+    """What a move of the machine to another node would take. Measures how fast the guest changes its memory, which costs
+    the guest something: asked again within some seconds, the same measurement is the answer.
+    """
 
 @_typing.type_check_only
 class NodeAsyncStub(NodeStub):
@@ -75,6 +83,14 @@ class NodeAsyncStub(NodeStub):
     GetSevInfo: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _launcher_pb2.GetSevInfoResponse]  # type: ignore[assignment]
     GetLaunchMeasurement: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _launcher_pb2.GetLaunchMeasurementResponse]  # type: ignore[assignment]
     InjectLaunchSecret: _aio.UnaryUnaryMultiCallable[_node_pb2.InjectLaunchSecretRequest, _node_pb2.VMIResponse]  # type: ignore[assignment]
+    GetMove: _aio.UnaryUnaryMultiCallable[_node_pb2.GetMoveRequest, _node_pb2.GetMoveResponse]  # type: ignore[assignment]
+    """How a move goes, or went, that left this node. From what the node was told: the launcher is not asked.
+    NOT_FOUND when this node knows of none.
+    """
+    ForecastMove: _aio.UnaryUnaryMultiCallable[_node_pb2.ForecastMoveRequest, _node_pb2.ForecastMoveResponse]  # type: ignore[assignment]
+    """What a move of the machine to another node would take. Measures how fast the guest changes its memory, which costs
+    the guest something: asked again within some seconds, the same measurement is the answer.
+    """
 
 class NodeServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -189,5 +205,25 @@ class NodeServicer(metaclass=_abc_1.ABCMeta):
         request: _node_pb2.InjectLaunchSecretRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_node_pb2.VMIResponse, _abc.Awaitable[_node_pb2.VMIResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def GetMove(
+        self,
+        request: _node_pb2.GetMoveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.GetMoveResponse, _abc.Awaitable[_node_pb2.GetMoveResponse]]:
+        """How a move goes, or went, that left this node. From what the node was told: the launcher is not asked.
+        NOT_FOUND when this node knows of none.
+        """
+
+    @_abc_1.abstractmethod
+    def ForecastMove(
+        self,
+        request: _node_pb2.ForecastMoveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.ForecastMoveResponse, _abc.Awaitable[_node_pb2.ForecastMoveResponse]]:
+        """What a move of the machine to another node would take. Measures how fast the guest changes its memory, which costs
+        the guest something: asked again within some seconds, the same measurement is the answer.
+        """
 
 def add_NodeServicer_to_server(servicer: NodeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -17,6 +17,7 @@ from unit.local.node.layouts import busybox_layout
 from virt_core.apis.auth import TokenRequestSpec, TokenRequestStatus
 from virt_core.apis.base import from_plain
 from virt_core.apis.config import ConfigMap, Secret
+from virt_core.apis.podnetworks import NetworkAttachmentDefinition
 from virt_core.apis.pods import (
     ContainerStateTerminated,
     ContainerStateWaiting,
@@ -51,10 +52,12 @@ class FakePods:
         with self._lock:
             return set(self._pods)
 
-    def publish(self, pod: Pod, status: PodStatus) -> Pod:
+    def publish(self, pod: Pod, status: PodStatus, annotations: dict[str, str] | None = None) -> Pod:
         with self._lock:
             current = self._pods[pod.metadata.uid]
             fresh = msgspec.structs.replace(current, status=status)
+            if annotations is not None:
+                fresh.metadata = msgspec.structs.replace(current.metadata, annotations=annotations)
             self._pods[pod.metadata.uid] = fresh
             self.writes.append((pod.metadata.uid, status.phase, time.monotonic()))
         self.changed(pod.metadata.uid)
@@ -88,6 +91,7 @@ class FakeObjects:
         self.secrets: dict[str, Secret] = {}
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.volumes: dict[str, PersistentVolume] = {}
+        self.networks: dict[str, NetworkAttachmentDefinition] = {}
         self.tokens: list[TokenRequestSpec] = []
 
     def config_map(self, namespace: str, name: str) -> ConfigMap | None:
@@ -101,6 +105,9 @@ class FakeObjects:
 
     def volume(self, name: str) -> PersistentVolume | None:
         return self.volumes.get(name)
+
+    def network(self, namespace: str, name: str) -> NetworkAttachmentDefinition | None:
+        return self.networks.get(f"{namespace}/{name}")
 
     def token(self, namespace: str, account: str, request: TokenRequestSpec) -> TokenRequestStatus:
         self.tokens.append(request)

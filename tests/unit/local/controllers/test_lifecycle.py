@@ -11,6 +11,7 @@ import pytest
 from framework.fake_kube import FakeKube, fake_kube
 from framework.waiting import eventually, running
 
+from virt_core.apis import names
 from virt_core.apis.base import from_plain
 from virt_core.apis.coordination import Lease
 from virt_core.apis.nodes import Node
@@ -20,7 +21,7 @@ from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.runtime.clock import FakeClock
 from virt_core.runtime.times import rfc3339
-from virt_local.controllers.claim_rules import DEFAULT_CLASS, PROVISIONER, default_class, fits, why_pending
+from virt_local.controllers.claim_rules import PROVISIONER, default_class, fits, why_pending
 from virt_local.controllers.node_lifecycle import NodeLifecycle, wanted_taints
 from virt_local.controllers.pod_gc import PodCollector
 from virt_local.controllers.volume_claims import VolumeClaims, remove_tree
@@ -129,6 +130,7 @@ def test_the_default_class_makes_a_directory(kube: FakeKube, claims: VolumeClaim
 def test_a_claim_that_stays_pending_says_why_once(kube: FakeKube, claims: VolumeClaims) -> None:
     meta = {"name": "hostpath"}
     kube.put("/apis/storage.k8s.io/v1/storageclasses/hostpath", {"metadata": meta, "provisioner": PROVISIONER})
+    eventually(lambda: claims._classes.get("hostpath"))
     kube.put(PVC, claim(storageClassName="hostpath", volumeMode="Block"))
 
     def events() -> list[dict[str, Any]]:
@@ -166,7 +168,11 @@ def test_why_a_claim_is_pending(spec: dict[str, Any], provisioner: str | None, r
 
 def test_of_several_default_classes_the_youngest_counts() -> None:
     def made(name: str, day: int, default: str = "true") -> StorageClass:
-        meta = {"name": name, "creationTimestamp": f"2026-01-0{day}T00:00:00Z", "annotations": {DEFAULT_CLASS: default}}
+        meta = {
+            "name": name,
+            "creationTimestamp": f"2026-01-0{day}T00:00:00Z",
+            "annotations": {names.ANNOTATION_DEFAULT_CLASS: default},
+        }
         return from_plain({"metadata": meta, "provisioner": PROVISIONER}, StorageClass)
 
     chosen = default_class([made("a", 1), made("c", 2), made("b", 2), made("d", 3, "false")])

@@ -46,6 +46,9 @@ class Objects:
     def volume(self, name: str) -> PersistentVolume | None:
         return self.volumes.get(name)
 
+    def network(self, namespace: str, name: str) -> None:
+        raise AssertionError("volumes need no networks")
+
     def token(self, namespace: str, account: str, request: TokenRequestSpec) -> TokenRequestStatus:
         return TokenRequestStatus(token="t", expiration_timestamp=rfc3339(NOW + timedelta(hours=1)))
 

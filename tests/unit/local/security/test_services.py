@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from framework.stored import FakeSource, admission, meta
 
+from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import AdmissionRequest
 from virt_local.apiserver.security.claim_admission import DefaultClass
 from virt_local.apiserver.security.service_admission import refuse_idle_service
-from virt_local.controllers.claim_rules import DEFAULT_CLASS
 
 PORTS = [{"port": 22}]
 
@@ -72,7 +72,7 @@ def classed(source: FakeSource, claim: dict[str, Any]) -> Any:
 def source_with(**classes: tuple[str, str]) -> FakeSource:
     source = FakeSource()
     for name, (created, default) in classes.items():
-        metadata = {**meta(name), "creationTimestamp": created, "annotations": {DEFAULT_CLASS: default}}
+        metadata = {**meta(name), "creationTimestamp": created, "annotations": {ANNOTATION_DEFAULT_CLASS: default}}
         source.put("storageclasses.storage.k8s.io", {"metadata": metadata})
     return source
 

@@ -1,0 +1,1 @@
+"""Disruption budgets for machines that must not be evicted."""

@@ -1,0 +1,1 @@
+"""Machines that must leave their node."""

@@ -1,0 +1,1 @@
+"""Moves of running machines to other nodes."""

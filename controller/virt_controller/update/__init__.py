@@ -1,0 +1,1 @@
+"""Running machines get a new launcher."""

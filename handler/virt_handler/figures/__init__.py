@@ -1,0 +1,1 @@
+"""Figures of the machines of this node, for Prometheus."""

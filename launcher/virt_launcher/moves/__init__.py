@@ -1,0 +1,1 @@
+"""The machine moves: out of this launcher (`source.py`), or into it (`arrival.py`)."""

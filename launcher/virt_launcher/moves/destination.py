@@ -1,0 +1,63 @@
+"""The machine as the other side is to have it: the same, but for what is different there. Pure.
+
+Paths and names of TAPs are the same in every launcher, and so are the sockets. The CPUs that a machine has to itself
+are others, and so may be the number under which the Pod has the image of a container disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from xml.etree import ElementTree
+
+from virt_core.apis.vmi import VirtualMachineInstance
+from virt_launcher.domain.domain import Domain
+from virt_launcher.domain.machine import CpuTune
+
+_PINS = ("vcpupin", "emulatorpin", "iothreadpin")
+ElementTree.register_namespace("qemu", "http://libvirt.org/schemas/domain/qemu/1.0")
+
+
+def rewritten(xml: str, tune: CpuTune | None, images: Mapping[str, str]) -> str:
+    """`images`: the files below container disks, by the disks' aliases."""
+    if tune is None and not images:
+        return xml
+    root = ElementTree.fromstring(xml)  # noqa: S314 - libvirt's own
+    if tune is not None:
+        _pin(root, tune)
+    for disk in root.iterfind("./devices/disk"):
+        alias, below = disk.find("alias"), disk.find("./backingStore/source")
+        if alias is not None and below is not None and alias.get("name") in images:
+            below.set("file", images[alias.get("name", "")])
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _pin(root: ElementTree.Element, tune: CpuTune) -> None:
+    found = root.find("cputune")
+    place = ElementTree.SubElement(root, "cputune") if found is None else found
+    for each in [each for each in place if each.tag in _PINS]:
+        place.remove(each)
+    for vcpu in tune.vcpu_pins:
+        ElementTree.SubElement(place, "vcpupin", vcpu=str(vcpu.vcpu), cpuset=vcpu.cpuset or "")
+    if tune.emulator_cpuset:
+        ElementTree.SubElement(place, "emulatorpin", cpuset=tune.emulator_cpuset)
+    for thread in tune.io_thread_pins:
+        ElementTree.SubElement(place, "iothreadpin", iothread=str(thread.iothread), cpuset=thread.cpuset or "")
+
+
+def images_there(vmi: VirtualMachineInstance, domain: Domain, images: str) -> dict[str, str]:
+    """Those that another Pod has under another number than this one: volumes may have come or gone since."""
+    files = {
+        disk.alias or "": disk.backing_store.source_file
+        for disk in domain.devices.disks
+        if disk.backing_store is not None and disk.backing_store.source_file
+    }
+    found = {}
+    for index, volume in enumerate(vmi.spec.volumes):
+        alias = f"ua-{volume.name}"
+        if volume.container_disk is None or not files.get(alias, "").startswith(f"{images}/"):
+            continue
+        _, _, inside = files[alias].removeprefix(f"{images}/").partition("/")
+        there = f"{images}/disk_{index}/{inside}"
+        if there != files[alias]:
+            found[alias] = there
+    return found

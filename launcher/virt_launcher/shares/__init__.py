@@ -1,0 +1,1 @@
+"""Directories that the guest shares with its Pod, by virtiofs."""

@@ -1,0 +1,1 @@
+"""A machine with a genuine Debian in it: `make test-debian`."""

@@ -1,0 +1,134 @@
+"""Networks beside the Pod network: what the launcher Pod asks for, and what the VMI learns of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from virt_controller.launcher_pod import render
+from virt_controller.launcher_pod.sections import TemplateConfig
+from virt_controller.vmi import networks
+from virt_core.apis import names, podnetworks
+from virt_core.apis.base import from_plain, to_plain
+from virt_core.apis.pods import Pod
+from virt_core.apis.vmi import VirtualMachineInstance
+
+#: The first eleven digits of the SHA-256 of "blue".
+BLUE = "pod16477688c0e"
+
+
+def vmi(
+    *nics: dict[str, Any], status: list[dict[str, Any]] | None = None, **annotations: str
+) -> VirtualMachineInstance:
+    definitions = {nic["name"]: nic.pop("net", "blue-net") for nic in nics}
+    plain = {
+        "metadata": {"name": "one", "namespace": "ns", "uid": "u", "annotations": annotations},
+        "spec": {
+            "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}, *nics]}},
+            "networks": [
+                {"name": "default", "pod": {}},
+                *({"name": name, "multus": {"networkName": net}} for name, net in definitions.items()),
+            ],
+        },
+        "status": {"interfaces": status or []},
+    }
+    return from_plain(plain, VirtualMachineInstance)
+
+
+def nic(name: str = "blue", **more: Any) -> dict[str, Any]:
+    return {"name": name, "bridge": {}, **more}
+
+
+def pod(**annotations: Any) -> Pod:
+    said = {f"k8s.v1.cni.cncf.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    told = {key: value if isinstance(value, str) else json.dumps(value) for key, value in said.items()}
+    return from_plain({"metadata": {"name": "p", "annotations": told}}, Pod)
+
+
+def asked(machine: VirtualMachineInstance) -> Any:
+    rendered = render(machine, TemplateConfig("image")).metadata.annotations
+    return json.loads(rendered[names.ANNOTATION_NETWORKS])
+
+
+def test_interfaces_are_named_after_the_network() -> None:
+    assert podnetworks.interface_name("blue") == BLUE
+    assert len(BLUE) < 16, "as long as the kernel takes"
+
+
+def test_the_pod_asks_for_its_networks() -> None:
+    machine = vmi(nic(macAddress="02-AA-00-00-00-01"), nic("red", net="other/red-net"), nic("gone", state="absent"))
+    assert asked(machine) == [
+        {"name": "blue-net", "namespace": "ns", "interface": BLUE, "mac": "02:aa:00:00:00:01"},
+        {"name": "red-net", "namespace": "other", "interface": podnetworks.interface_name("red")},
+    ]
+
+
+def test_a_network_in_place_of_the_pods_own() -> None:
+    machine = vmi(nic())
+    machine.spec.networks[1].multus.default = True  # type: ignore[union-attr]
+    annotations = render(machine, TemplateConfig("image")).metadata.annotations
+    assert annotations[names.ANNOTATION_DEFAULT_NETWORK] == "ns/blue-net"
+    assert names.ANNOTATION_NETWORKS not in annotations
+
+
+def test_a_machine_without_other_networks_asks_for_nothing() -> None:
+    assert not {names.ANNOTATION_NETWORKS, names.ANNOTATION_DEFAULT_NETWORK} & set(
+        render(vmi(), TemplateConfig("image")).metadata.annotations
+    )
+
+
+def test_a_status_from_the_vmi_does_not_reach_the_pod() -> None:
+    forged = vmi(nic(), **{names.ANNOTATION_NETWORK_STATUS: json.dumps([{"name": "x", "interface": BLUE}])})
+    assert names.ANNOTATION_NETWORK_STATUS not in render(forged, TemplateConfig("image")).metadata.annotations
+
+
+def test_what_the_pod_has_is_told_by_its_own_name_only() -> None:
+    told = pod(network_status=[{"name": "ns/blue-net", "interface": BLUE}, {"name": "ns/red-net", "interface": "eth0"}])
+    found = networks.follow(vmi(nic(), nic("red"), status=[{"name": "default", "infoSource": "domain"}]), told)
+    assert [to_plain(entry) for entry in found] == [
+        {"name": "default", "infoSource": "domain"},
+        {"name": "blue", "podInterfaceName": BLUE, "infoSource": "multus-status"},
+    ]
+
+
+@pytest.mark.parametrize("said", ["", "[", "{}", '[{"interface": 7}]', "[" * 100_000])
+def test_what_cannot_be_read_says_nothing(said: str) -> None:
+    before = [{"name": "blue", "infoSource": "domain, multus-status", "podInterfaceName": BLUE}]
+    (entry,) = networks.follow(vmi(nic(), status=before), pod(network_status=said))
+    assert entry.info_source == "domain"
+
+
+def test_a_nic_that_nobody_has_any_more_is_forgotten() -> None:
+    before = [{"name": "blue", "infoSource": "multus-status", "podInterfaceName": BLUE}]
+    assert networks.follow(vmi(nic(state="absent"), status=before), pod(network_status=[])) == []
+
+
+def test_the_pod_keeps_a_network_until_the_machine_has_let_go() -> None:
+    going = vmi(nic(state="absent"), status=[{"name": "blue", "infoSource": "domain, multus-status"}])
+    has = pod(networks=podnetworks.text(podnetworks.requested(vmi(nic()), started=False)))
+    assert networks.operations(going, has) == []
+    gone = vmi(nic(state="absent"), status=[{"name": "blue", "infoSource": "multus-status"}])
+    (drop,) = networks.operations(gone, has)
+    assert (drop["op"], drop["path"]) == ("remove", "/metadata/annotations/k8s.v1.cni.cncf.io~1networks")
+
+
+def test_a_nic_that_comes_is_asked_for() -> None:
+    (change,) = networks.operations(vmi(nic()), pod())
+    assert json.loads(str(change["value"]))[0]["interface"] == BLUE
+    again = replace(pod(), metadata=replace(pod().metadata, annotations={names.ANNOTATION_NETWORKS: change["value"]}))
+    assert networks.operations(vmi(nic()), again) == []
+
+
+def test_what_others_ask_for_in_the_annotation_stays_theirs() -> None:
+    assert networks.operations(vmi(), pod(networks="istio-cni")) == []
+    assert networks.operations(vmi(), pod(networks=[{"name": "istio", "interface": "mesh0"}])) == []
+
+
+def test_the_definitions_that_must_exist() -> None:
+    assert networks.definitions(vmi(nic(), nic("red", net="other/red"), nic("gone", state="absent"))) == [
+        "ns/blue-net",
+        "other/red",
+    ]

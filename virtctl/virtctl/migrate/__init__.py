@@ -1,0 +1,1 @@
+"""`virtctl migrate` and `migrate-cancel`: begin a move, look on, give it up."""
