@@ -91,9 +91,9 @@ def test_call_that_the_launcher_does_not_know_is_refused_and_harms_nothing(node:
 def test_launcher_without_a_common_version_is_left_alone(node: Node, launcher: OldLauncher) -> None:
     """Its guest runs; a handler that cannot talk to it neither ends it nor declares it dead."""
     launcher.versions = (7,)
+    launcher.open()
     with node.handler():
         node.put(phase="Running", **HAND_OVER_NOW)
-        launcher.open()
         eventually(lambda: launcher.calls.count("Hello") >= 2)
     assert node.vmi()["status"]["phase"] == "Running"
     assert set(launcher.calls) == {"Hello"}
