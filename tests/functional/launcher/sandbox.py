@@ -12,13 +12,13 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from tests.framework import waiting
 from virt_core.apis.names import LAUNCHER_UID
 from virt_core.rpc.channel import unix_channel
 from virt_core.rpc.server import RpcServer, serve_unix
@@ -33,12 +33,7 @@ DEADLINE_S = 60.0
 
 
 def eventually(check: Callable[[], Any], *, within_s: float = DEADLINE_S, every_s: float = 0.02) -> Any:
-    end = time.monotonic() + within_s
-    while not (found := check()):
-        if time.monotonic() > end:
-            raise AssertionError(f"did not happen within {within_s} s")
-        time.sleep(every_s)
-    return found
+    return waiting.eventually(check, within_s, every_s)
 
 
 def _comm(pid: int) -> str:
@@ -194,8 +189,12 @@ class Sandbox:
         os.kill(self.pid, number)
 
     def wait_exit(self, within_s: float = DEADLINE_S) -> int:
+        """With the launcher's own words where it did not end well: they are gone with the box."""
         assert self.process is not None
-        return self.process.wait(within_s)
+        code = self.process.wait(within_s)
+        if code:
+            print(self.log.read_text())
+        return code
 
     def close(self) -> None:
         if self._channel is not None:
