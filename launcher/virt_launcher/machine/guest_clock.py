@@ -35,16 +35,15 @@ class GuestClock:
             self._thread.start()
 
     def set(self) -> bool:
-        problem = ""
+        """An agent that is away for a moment, as after a move, is waited for like one that does not answer."""
+        problem = "its agent is gone"
         for _ in range(_ATTEMPTS):
-            try:
-                self._hypervisor.set_guest_time(time.time_ns())
-            except LauncherError as error:
-                problem = str(error)
-            else:
-                return True
+            if self._connected():
+                try:
+                    self._hypervisor.set_guest_time(time.time_ns())
+                    return True
+                except LauncherError as error:
+                    problem = str(error)
             self._sleep(_PAUSE_S)
-            if not self._connected():
-                break
         log.warning("the guest's clock could not be set", error=problem)
         return False
