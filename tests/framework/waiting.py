@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(check: Callable[[], T], within_s: float = 5.0, every_s: float = 0.005) -> T:
+def eventually(check: Callable[[], T], within_s: float = 30.0, every_s: float = 0.005) -> T:
     """Calls `check` until it returns something true, and returns that. An assertion in it counts as "not yet"."""
     deadline = time.monotonic() + within_s
     while True:
@@ -54,7 +54,7 @@ def running(*bodies: Callable[[threading.Event], object], within_s: float = 10.0
 
 
 @contextmanager
-def no_leaked_threads(within_s: float = 5.0) -> Iterator[None]:
+def no_leaked_threads(within_s: float = 20.0) -> Iterator[None]:
     """Fails when the block leaves threads behind."""
     before = set(threading.enumerate())
     yield

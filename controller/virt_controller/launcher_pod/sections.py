@@ -48,6 +48,8 @@ class Move:
     node_selector: Mapping[str, str] = field(default_factory=dict)
     #: Labels of a node whose processor is enough for what the guest sees already.
     processor: Mapping[str, str] = field(default_factory=dict)
+    #: Whether it may begin there while part of its memory is still on the way.
+    post_copy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,8 @@ def devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         wanted[names.RESOURCE_VHOST_NET] = "1"
     if vmi.spec.domain.devices.autoattach_vsock:
         wanted[names.RESOURCE_VHOST_VSOCK] = "1"
+    if config.move is not None and config.move.post_copy:
+        wanted[names.RESOURCE_USERFAULTFD] = "1"
     return Parts(requests=wanted, limits=wanted)
 
 

@@ -23,11 +23,12 @@ from virt_controller.migration.decide import (
 from virt_controller.migration.jobs import backoff_s, is_unfinished
 from virt_controller.migration.limits import crowd, quota_words, surplus
 from virt_controller.migration.volumes import Bringer
-from virt_controller.vmi.controller import OWNER_INDEX, limits_cpu, with_devices
+from virt_controller.vmi.controller import OWNER_INDEX, limits_cpu, offers, with_devices
 from virt_controller.vmi.pods import is_finished
 from virt_controller.vmi.surroundings import Looker
 from virt_core.apis import names
 from virt_core.apis.migration import VirtualMachineInstanceMigration
+from virt_core.apis.migrationstate import MigrationConfiguration
 from virt_core.apis.nodes import Namespace, Node
 from virt_core.apis.podroles import active_pod, owner_uid
 from virt_core.apis.pods import Pod
@@ -216,25 +217,37 @@ class MigrationController:
                 job.metadata.uid,
                 job.spec.added_node_selector,
                 target.processor_labels(vmi, active_pod(vmi, pods), node.metadata.labels if node is not None else {}),
+                self._may_post_copy(job, vmi),
             ),
         )
+
+    def _may_post_copy(self, job: Job, vmi: VirtualMachineInstance) -> bool:
+        """Where it is wished, and another node offers what it takes."""
+        others = (node for node in self._nodes.list() if node.metadata.name != vmi.status.node_name)
+        wished = self._settings(job, vmi)[0].allow_post_copy
+        return bool(wished) and any(offers(node, names.RESOURCE_USERFAULTFD) for node in others)
 
     # -- who may go ----------------------------------------------------------------------------------------------------
 
     def _chance(self, job: Job, vmi: VirtualMachineInstance | None, pods: Sequence[Pod]) -> Chance:
-        limits = self._config().migrations
-        namespace = self._namespaces.get(job.metadata.namespace)
-        labels = vmi.metadata.labels if vmi is not None else {}
         made = target_pod(job, vmi, pods)
-        policy = best_policy(self._policies.list(), labels, namespace.metadata.labels if namespace is not None else {})
+        settings, policy = self._settings(job, vmi)
         return Chance(
-            settings=settle(limits, policy),
+            settings=settings,
             policy=policy.metadata.name if policy is not None else None,
             wait=self._crowd(job),
             rival=self._rival(job),
             retry_s=_RETRY_S.get(job.spec.priority or names.PRIORITY_USER, _RETRY_OTHER_S),
             volumes=self._bringer.look(job, vmi, made) if vmi is not None and made is not None else None,
         )
+
+    def _settings(
+        self, job: Job, vmi: VirtualMachineInstance | None
+    ) -> tuple[MigrationConfiguration, MigrationPolicy | None]:
+        namespace = self._namespaces.get(job.metadata.namespace)
+        labels = vmi.metadata.labels if vmi is not None else {}
+        policy = best_policy(self._policies.list(), labels, namespace.metadata.labels if namespace is not None else {})
+        return settle(self._config().migrations, policy), policy
 
     def _patient(self, job: Job, vmi: VirtualMachineInstance | None, chance: Chance) -> Chance:
         """A job that nobody asked for by hand waits after failures. It is told once, when the job is new."""

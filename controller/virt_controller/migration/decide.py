@@ -310,6 +310,7 @@ def _hand_over(job: Job, vmi: VirtualMachineInstance, target: Pod, now: datetime
     source = active(vmi)
     if source is None:
         return failed(job, "the VMI has no Pod that its guest could leave", now, target=target)
+    settings, notes = _possible(chance.settings, target)
     move = MoveState(
         migration_uid=job.metadata.uid,
         source_node=vmi.status.node_name,
@@ -318,7 +319,7 @@ def _hand_over(job: Job, vmi: VirtualMachineInstance, target: Pod, now: datetime
         target_pod=target.metadata.name,
         target_attachment_pod_uid=chance.volumes.pod.metadata.uid if chance.volumes and chance.volumes.pod else "",
         migration_policy_name=chance.policy,
-        migration_configuration=chance.settings,
+        migration_configuration=settings,
         target_memory_overhead=facts.memory_overhead(target),
     )
     pods = {source.uid: vmi.status.node_name, target.metadata.uid: node}
@@ -332,7 +333,22 @@ def _hand_over(job: Job, vmi: VirtualMachineInstance, target: Pod, now: datetime
     # Once that is written, none of them has the guest: what a vanished job made, or one that failed.
     left = tuple(pod for pod in chance.pods if _is_left_over(pod, vmi, pods, job.metadata.uid))
     alarm = names.EVENT_FAILED_HAND_OVER
-    return Decision(job=_going_on(handed), vmi=changed, alarm=alarm, delete_pods=left, recheck_s=START_S)
+    going = _going_on(handed)
+    return Decision(job=going, vmi=changed, alarm=alarm, delete_pods=left, notes=notes, recheck_s=START_S)
+
+
+def _possible(settings: MigrationConfiguration, target: Pod) -> tuple[MigrationConfiguration, tuple[Note, ...]]:
+    """Post-copy where the target can have it: QEMU refuses a move with it anywhere else. Whoever allows that allows the
+    guest to be disturbed, so it may be paused instead."""
+    if not settings.allow_post_copy or facts.has_device(target, names.RESOURCE_USERFAULTFD):
+        return settings, ()
+    disruption = True if settings.allow_workload_disruption is None else settings.allow_workload_disruption
+    words = (
+        f"post-copy is allowed, but not possible on node {target.spec.node_name}, which does not offer "
+        f"{names.RESOURCE_USERFAULTFD}: the guest moves without it"
+    )
+    note = Note(names.EVENT_WARNING, names.EVENT_NO_POST_COPY, words)
+    return replace(settings, allow_post_copy=False, allow_workload_disruption=disruption), (note,)
 
 
 def _is_left_over(pod: Pod, vmi: VirtualMachineInstance, pods: Mapping[str, str], job: str) -> bool:

@@ -334,8 +334,8 @@ def with_devices(template: TemplateConfig, nodes: list[Node], cluster: ClusterCo
     return TemplateConfig(
         launcher_image=template.launcher_image,
         launcher_pull_policy=template.launcher_pull_policy,
-        kvm=not cluster.use_emulation or any(_offers(node, names.RESOURCE_KVM) for node in nodes),
-        vhost_net=any(_offers(node, names.RESOURCE_VHOST_NET) for node in nodes),
+        kvm=not cluster.use_emulation or any(offers(node, names.RESOURCE_KVM) for node in nodes),
+        vhost_net=any(offers(node, names.RESOURCE_VHOST_NET) for node in nodes),
         node_labels=[node.metadata.labels for node in nodes],
         qemu_timeout_s=template.qemu_timeout_s,
         user_namespaces=template.user_namespaces,
@@ -343,5 +343,5 @@ def with_devices(template: TemplateConfig, nodes: list[Node], cluster: ClusterCo
     )
 
 
-def _offers(node: Node, resource: str) -> bool:
+def offers(node: Node, resource: str) -> bool:
     return parse_int(node.status.allocatable.get(resource, 0)) > 0

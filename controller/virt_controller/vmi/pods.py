@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from virt_core.apis import names
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.pods import ContainerState, ContainerStateTerminated, Pod, PodCondition
-from virt_core.apis.quantity import Quantity, format_bytes
+from virt_core.apis.quantity import Quantity, format_bytes, parse_int
 from virt_core.apis.vmi import VirtualMachineInstance
 
 #: A container that merely waits for its turn.
@@ -46,6 +46,13 @@ def memory_overhead(pod: Pod) -> Quantity | None:
     """What was booked beside the guest's memory when it was made."""
     told = pod.metadata.annotations.get(names.ANNOTATION_MEMORY_OVERHEAD, "")
     return format_bytes(int(told)) if told.isdecimal() else None
+
+
+def has_device(pod: Pod, resource: str) -> bool:
+    """Whether its launcher was given one."""
+    compute = next((each for each in pod.spec.containers if each.name == names.CONTAINER_COMPUTE), None)
+    limits = compute.resources.limits if compute is not None and compute.resources is not None else {}
+    return parse_int(limits.get(resource, 0)) > 0
 
 
 def still_runs(pod: Pod) -> bool:

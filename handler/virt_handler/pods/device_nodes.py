@@ -24,7 +24,7 @@ from virt_handler.pods import isolation
 
 log = get_logger(__name__)
 
-DEVICES = ("dev/kvm", "dev/net/tun", "dev/vhost-net", "dev/vhost-vsock", "dev/sev")
+DEVICES = ("dev/kvm", "dev/net/tun", "dev/vhost-net", "dev/vhost-vsock", "dev/sev", "dev/userfaultfd")
 #: Directories of devices, and how deep they go.
 TREES = (("dev/vfio", 1), ("dev/bus/usb", 2))
 #: More devices than any machine has.

@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import platform
+import re
 import stat
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -16,19 +18,42 @@ from virt_local.node.oci.context import ContainerConfigError, Device
 
 PREFIX = names.RESOURCE_DOMAIN
 COUNT = 1000
-PATHS = {"kvm": "/dev/kvm", "tun": "/dev/net/tun", "vhost-net": "/dev/vhost-net", "vhost-vsock": "/dev/vhost-vsock"}
+PATHS = {
+    "kvm": "/dev/kvm",
+    "tun": "/dev/net/tun",
+    "vhost-net": "/dev/vhost-net",
+    "vhost-vsock": "/dev/vhost-vsock",
+    "userfaultfd": "/dev/userfaultfd",
+}
 _VIRTUALIZATION_FLAGS = frozenset({"vmx", "svm"})
+#: The first QEMU that asks the device; older ones make a system call that a launcher may not make.
+_QEMU_WITH_USER_FAULTS = (8, 1)
+_QEMU_VERSION = re.compile(r"version (\d+)\.(\d+)")
+_QEMU_S = 10.0
 
 
 def offered(
     cpuinfo: Path = Path("/proc/cpuinfo"), paths: Mapping[str, str] = PATHS, machine: str = ""
 ) -> dict[str, str]:
     """The resources of this node. A KVM device that opens on a CPU without virtualization still runs no guest."""
-    found = {}
-    for name, path in paths.items():
-        if _opens(path) and (name != "kvm" or _cpu_virtualizes(cpuinfo, machine or platform.machine())):
-            found[PREFIX + name] = str(COUNT)
-    return found
+    usable = {
+        "kvm": lambda: _cpu_virtualizes(cpuinfo, machine or platform.machine()),
+        "userfaultfd": lambda: qemu_version(machine or platform.machine()) >= _QEMU_WITH_USER_FAULTS,
+    }
+    found = (name for name, path in paths.items() if _opens(path) and usable.get(name, lambda: True)())
+    return {PREFIX + name: str(COUNT) for name in found}
+
+
+def qemu_version(machine: str) -> tuple[int, int]:
+    """Of this machine's QEMU; (0, 0) if it has none that says so."""
+    try:
+        told = subprocess.run(
+            [f"qemu-system-{machine}", "--version"], capture_output=True, text=True, timeout=_QEMU_S, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return 0, 0
+    found = _QEMU_VERSION.search(told)
+    return (int(found[1]), int(found[2])) if found is not None else (0, 0)
 
 
 def _opens(path: str) -> bool:

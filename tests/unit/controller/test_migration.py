@@ -25,7 +25,7 @@ from virt_core.apis import names
 from virt_core.apis.base import from_plain
 from virt_core.apis.migration import VirtualMachineInstanceMigration as Job
 from virt_core.apis.migrationstate import MigrationConfiguration
-from virt_core.apis.pods import ContainerStatus, Pod
+from virt_core.apis.pods import Container, ContainerStatus, Pod
 from virt_core.apis.policy import MigrationPolicy
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import UtilityVolume
@@ -162,7 +162,7 @@ def test_what_cannot_be_moved_is_said() -> None:
 
 
 def test_both_nodes_hear_of_it_when_the_pod_is_there() -> None:
-    decision = decided(job("Scheduling"), vmi(), pod())
+    decision = decided(job("Scheduling"), vmi(), with_user_faults(pod()))
     assert phases(decision) == ["Scheduled", "PreparingTarget"]
     assert decision.vmi is not None
     state = decision.vmi.status.migration_state
@@ -451,3 +451,35 @@ def test_the_hand_over_says_what_the_target_needs_beside_the_guest() -> None:
     assert decision.vmi.status.migration_state is not None
     assert decision.vmi.status.migration_state.target_memory_overhead == "290Mi"
     assert decision.alarm == "FailedHandOver"
+
+
+def with_user_faults(target: Pod) -> Pod:
+    limits = {names.RESOURCE_USERFAULTFD: "1"}
+    target.spec.containers = [from_plain({"name": "compute", "resources": {"limits": limits}}, Container)]
+    return target
+
+
+def test_post_copy_needs_a_target_that_can_fetch_memory() -> None:
+    decision = decided(job("Scheduling"), vmi(), with_user_faults(pod()))
+    assert decision.notes == ()
+    assert settings_of(decision).allow_post_copy is True
+
+
+@pytest.mark.parametrize(("allowed", "told"), [(None, True), (True, True), (False, False)])
+def test_without_post_copy_the_guest_may_be_paused_instead(allowed: bool | None, told: bool) -> None:
+    """QEMU would end the move at its begin; and it is said."""
+    wished = MigrationConfiguration(allow_post_copy=True, allow_workload_disruption=allowed)
+    decision = decided(job("Scheduling"), vmi(), pod(), chance=Chance(settings=wished))
+    found = settings_of(decision)
+    assert (found.allow_post_copy, found.allow_workload_disruption) == (False, told)
+    (note,) = decision.notes
+    assert note.reason == "PostCopyNotPossible"
+    assert f"not possible on node {OTHER}, which does not offer devices.kubevirt.io/userfaultfd" in note.message
+
+
+def settings_of(decision: Decision) -> MigrationConfiguration:
+    assert decision.vmi is not None
+    assert decision.vmi.status.migration_state is not None
+    found = decision.vmi.status.migration_state.migration_configuration
+    assert found is not None
+    return found

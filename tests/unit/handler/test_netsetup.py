@@ -107,6 +107,7 @@ def test_a_server_that_dies_is_told_and_replaced(server: Netsetup, tmp_path: Pat
     ask = asking(server)
     ask()
     first = server.pid
+    eventually(lambda: not children(first))  # That of the first question.
     (tmp_path / f"x{ANSWER}").write_bytes(HANG)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(ask)

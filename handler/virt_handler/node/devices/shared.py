@@ -1,4 +1,4 @@
-"""Devices that any number of machines use at once: /dev/kvm, /dev/net/tun, /dev/vhost-net, /dev/vhost-vsock.
+"""Devices that any number of machines use at once: /dev/kvm, /dev/net/tun, /dev/vhost-net, /dev/userfaultfd ….
 
 The count only says how many VMs the node takes; each unit is the same device node.
 """
@@ -68,6 +68,7 @@ def fixed_devices(host: Host, config: Callable[[], ClusterConfig]) -> list[Share
         SharedDevice(names.RESOURCE_KVM, "/dev/kvm", host, count, cpu_virtualises),
         SharedDevice(names.RESOURCE_TUN, "/dev/net/tun", host, count),
         SharedDevice(names.RESOURCE_VHOST_NET, "/dev/vhost-net", host, count),
+        SharedDevice(names.RESOURCE_USERFAULTFD, "/dev/userfaultfd", host, count),
         SharedDevice(names.RESOURCE_VHOST_VSOCK, "/dev/vhost-vsock", host, count, gate="VSOCK"),
         SharedDevice(names.RESOURCE_SEV, "/dev/sev", host, count, gate="WorkloadEncryptionSEV"),
     ]

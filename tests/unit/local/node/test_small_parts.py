@@ -112,6 +112,21 @@ def test_kvm_needs_the_cpu_as_well(tmp_path: Path, flags: str, kvm: bool) -> Non
     assert "devices.kubevirt.io/vhost-net" not in found
 
 
+@pytest.mark.parametrize(
+    ("told", "usable"), [("8.1.0", True), ("10.0.2 (Debian)", True), ("7.2.9", False), ("", False)]
+)
+def test_user_faults_need_a_qemu_that_asks_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, usable: bool
+) -> None:
+    qemu = tmp_path / "qemu-system-x86_64"
+    qemu.write_text(f"#!/bin/sh\necho 'QEMU emulator version {told}'\n")
+    qemu.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = offered(tmp_path / "cpuinfo", {"userfaultfd": "/dev/null"}, "x86_64")
+    assert ("devices.kubevirt.io/userfaultfd" in found) is usable
+    assert not offered(tmp_path / "cpuinfo", {"userfaultfd": "/dev/null"}, "riscv64")
+
+
 def test_devices_of_a_container() -> None:
     def wish(name: str, amount: int = 1) -> Container:
         return from_plain({"name": "c", "resources": {"limits": {f"devices.kubevirt.io/{name}": amount}}}, Container)
