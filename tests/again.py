@@ -27,7 +27,8 @@ Run = Callable[[Sequence[str]], int]
 
 
 def pytest(arguments: Sequence[str]) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", "-q", *arguments], check=False).returncode
+    slowest = ["--durations=15", "--durations-min=10"]
+    return subprocess.run([sys.executable, "-m", "pytest", "-q", *slowest, *arguments], check=False).returncode
 
 
 def failures(cache: Path) -> list[str]:

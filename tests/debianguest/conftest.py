@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import Space, engine
+from tests.e2e.conftest import Space, engine, pair
 from tests.e2e.engine import GUEST_IMAGE, ROOT, Engine, eventually
 
-__all__ = ["engine"]
+__all__ = ["engine", "pair"]
 
 LAYOUT = ROOT / ".build/debian-guest"
 IMAGE = "virtpod.internal/debian:v1"
@@ -115,12 +115,12 @@ def manifest(public_key: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def debian(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
-    """Ready when its cloud-init has ended, which the readiness probe asks in the guest."""
-    engine.take_image(LAYOUT, IMAGE)
+def debian(pair: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Debian]:
+    """Ready when its cloud-init has ended, as the readiness probe asks in it. It can go to a second node."""
+    pair.take_image(LAYOUT, IMAGE)
     folder = tmp_path_factory.mktemp("keys")
-    engine.kubectl("create", "namespace", NAMESPACE)
-    space = Space(engine, NAMESPACE)
+    pair.kubectl("create", "namespace", NAMESPACE)
+    space = Space(pair, NAMESPACE)
     try:
         secret = {"stringData": {"one": make_key(folder / "bert")}}
         space.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}} | secret)
@@ -130,4 +130,4 @@ def debian(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         eventually(lambda: machine.run("true") == "", within_s=60, what="ana gets in")
         yield machine
     finally:
-        engine.drop_namespace(NAMESPACE)
+        pair.drop_namespace(NAMESPACE)

@@ -59,12 +59,15 @@ def job(name: str, annotations: dict[str, str] | None = None, **spec: Any) -> di
 class Guest:
     """A machine that can be told apart from one that was started again."""
 
-    def __init__(self, space: Space) -> None:
+    def __init__(self, space: Space, change: Callable[[dict[str, Any]], None] = lambda _: None) -> None:
         self.space = space
         manifest = with_volume(vmi("mover"), "scratch", {"emptyDisk": {"capacity": "16Mi"}})
+        change(manifest)
         manifest["metadata"]["labels"] = SLOW
         self.uid = space.boot(manifest)["metadata"]["uid"]
         self.boot_id = self._boot_id()
+        #: Launchers that were there before the last move was asked for.
+        self._old: list[int] = []
 
     def _boot_id(self) -> str:
         with self.space.console("mover") as console:
@@ -77,10 +80,16 @@ class Guest:
         found: dict[str, Any] = self.space.vmi("mover")["status"].get("migrationState", {})
         return found
 
+    def ask(self, name: str) -> str:
+        """A move that is asked for; the node that it leaves."""
+        eventually(lambda: len(self._launchers()) == 1, within_s=60, what="one launcher")
+        self._old = self._launchers()
+        self.space.apply(job(name))
+        return str(self.space.vmi("mover")["status"]["nodeName"])
+
     def begin(self, name: str) -> str:
         """A move that is under way; the node that it leaves."""
-        before: str = self.space.vmi("mover")["status"]["nodeName"]
-        self.space.apply(job(name))
+        before = self.ask(name)
         uid = self.space.engine.get("-n", NAMESPACE, "vmim", name)["metadata"]["uid"]
         eventually(
             lambda: (now := self.move()).get("migrationUid") == uid and now.get("startTimestamp"),
@@ -90,11 +99,15 @@ class Guest:
         return before
 
     def launchers(self, role: str) -> list[int]:
-        """Those of this machine: `target` waits for it or has got it that way."""
+        """Those of this machine: `target` waits for it, or it has moved in since it was last asked."""
+        found = self._launchers()
+        return [pid for pid in found if (pid in self._old) == (role == "source")]
+
+    def _launchers(self) -> list[int]:
         ours = (
             (pid, args) for pid, args in process_table() if any(each.endswith("virt-launcher") for each in args[:3])
         )
-        return [pid for pid, args in ours if any(self.uid in a for a in args) and (role in args) == (role == "target")]
+        return [pid for pid, args in ours if any(self.uid in a for a in args)]
 
     def machines(self) -> int:
         name = f"guest={NAMESPACE}_mover,"

@@ -1,0 +1,287 @@
+"""Every accident of a move at every moment of it, and those that need a node, a network or a whole VM to go wrong.
+
+Whatever happens: the job ends with a true reason or the move goes on, and the guest is alive on exactly one side.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from virt_core.apis import names
+
+from .conftest import KUBEVIRT, Space, replace
+from .engine import Engine, VirtLocal, eventually, process_table
+from .nodecut import cut
+from .subresource import Subresources
+from .test_migration_faults import (
+    MOVE_S,
+    NAMESPACE,
+    SLOW,
+    Guest,
+    _kill_libvirt,
+    ended,
+    failure,
+    job,
+    moves,
+    policy,
+)
+from .vms import Machine, vm
+
+__all__ = ["moves"]
+
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.faults, pytest.mark.timeout(600)]
+
+#: In their order; at the least this far is the job when the harm is done.
+PHASES = ("Scheduling", "PreparingTarget", "TargetReady", "Running")
+_LATER = {phase: (*PHASES[PHASES.index(phase) :], "Succeeded", "Failed") for phase in PHASES}
+
+
+def _kill_handler_of_source(guest: Guest) -> None:
+    os.kill(guest.space.engine.handler_pid(guest.space.vmi("mover")["status"]["nodeName"]), signal.SIGKILL)
+
+
+def _kill_other_handler(guest: Guest) -> None:
+    """That of the node to which it goes, also before the VMI says so: there are two."""
+    home = guest.space.vmi("mover")["status"]["nodeName"]
+    for node in guest.space.engine.get("nodes")["items"]:
+        if node["metadata"]["name"] != home:
+            os.kill(guest.space.engine.handler_pid(node["metadata"]["name"]), signal.SIGKILL)
+
+
+def _kill_controller(guest: Guest) -> None:
+    guest.space.engine.kill_component("virt-controller")
+
+
+def _kill_target_launcher(guest: Guest) -> None:
+    for pid in guest.launchers("target"):
+        os.kill(pid, signal.SIGKILL)
+
+
+HARMS: dict[str, Callable[[Guest], None]] = {
+    "source's handler": _kill_handler_of_source,
+    "target's handler": _kill_other_handler,
+    "virt-controller": _kill_controller,
+    "target's launcher": _kill_target_launcher,
+    "source's libvirt": lambda guest: _kill_libvirt(guest, "source"),
+    "target's libvirt": lambda guest: _kill_libvirt(guest, "target"),
+}
+
+
+def judged(guest: Guest, name: str, home: str) -> str:
+    """How it ended: on the side that the job says, with a reason if that is the old one."""
+    over = ended(guest.space, name)["status"]
+    if over["phase"] == "Failed":
+        assert over["migrationState"]["failureReason"], over
+        guest.is_well(home)
+    else:
+        guest.is_well(over["migrationState"]["targetNode"])
+    return str(over["phase"])
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_any_of_them_dies(moves: Space, phase: str) -> None:
+    """One guest for all of them, one after the other; and after each it can still be moved."""
+    guest = Guest(moves)
+    for number, (who, harm) in enumerate(HARMS.items()):
+        policy(moves, bandwidthPerMigration="4Mi")
+        name = f"harm{number}"
+        home = guest.ask(name)
+        eventually(lambda n=name: _phase(moves, n) in _LATER[phase], within_s=MOVE_S, what=f"{name} is {phase}")
+        harm(guest)
+        try:
+            judged(guest, name, home)
+        except BaseException as error:
+            error.add_note(f"after {who} was killed in {phase}")
+            raise
+        if isinstance(moves.engine, VirtLocal):
+            eventually(lambda: len(moves.engine.component_pids("virt-handler")) == 2, within_s=60, what="two handlers")
+    policy(moves)
+    moves.apply(job("well"))
+    assert ended(moves, "well")["status"]["phase"] == "Succeeded", "nothing is left of the accidents"
+
+
+def _phase(space: Space, name: str) -> str:
+    return str(space.engine.get("-n", NAMESPACE, "vmim", name).get("status", {}).get("phase", ""))
+
+
+def progress(space: Space) -> dict[str, Any]:
+    answer = Subresources(space).get("virtualmachineinstances/mover/migrationprogress")
+    return dict(answer.document) if answer.status == 200 else {}
+
+
+def percent(space: Space) -> float:
+    told = progress(space)
+    done, left = told.get("processedBytes", 0), told.get("remainingBytes", 0)
+    return 100.0 * done / (done + left) if done else 0.0
+
+
+def test_given_up_at_any_percentage(moves: Space) -> None:
+    guest = Guest(moves)
+    policy(moves, bandwidthPerMigration="4Mi")
+    for wanted in (10, 50, 90):
+        home = guest.begin(f"until{wanted}")
+        eventually(lambda least=wanted: percent(moves) >= least, within_s=MOVE_S, what=f"{wanted} % are moved")
+        moves.kubectl("delete", "vmim", f"until{wanted}", "--timeout=60s", timeout=70)
+        eventually(lambda: guest.move().get("abortStatus") == "Succeeded" and guest.move().get("failed"), within_s=30)
+        assert "given up" in guest.move()["failureReason"]
+        guest.is_well(home)
+
+
+@pytest.fixture
+def impatient(pair: Engine) -> Iterator[None]:
+    """A move that makes no progress for five seconds is given up."""
+    before = pair.get(*KUBEVIRT)["spec"].get("configuration", {})
+    replace(pair, {**before, "migrations": {**before.get("migrations", {}), "progressTimeout": 5}})
+    yield
+    replace(pair, before)
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_way_on_which_nothing_comes_any_more(moves: Space) -> None:
+    guest = Guest(moves)
+    policy(moves, bandwidthPerMigration="2Mi")
+    home = guest.begin("stuck")
+    with cut(moves.engine, home):
+        reason = failure(moves, "stuck")
+        guest.is_well(home)
+    assert "progress" in reason or "lost" in reason or "hung up" in reason, reason
+    policy(moves)
+    moves.apply(job("well"))
+    assert ended(moves, "well")["status"]["phase"] == "Succeeded"
+
+
+def test_the_target_node_dies(moves: Space) -> None:
+    """All that serves it, at once: its agent, its virt-handler, its launcher with what runs in it."""
+    guest = Guest(moves)
+    policy(moves, bandwidthPerMigration="2Mi")
+    home = guest.begin("lost")
+    victims = [moves.engine.handler_pid(guest.move()["targetNode"]), *guest.launchers("target")]
+    for pid in [*moves.engine.component_pids("node"), *victims]:
+        os.kill(pid, signal.SIGKILL)
+    assert failure(moves, "lost")
+    guest.is_well(home)
+
+
+def test_a_drained_target(moves: Space) -> None:
+    """Its launcher is evicted while the guest is on the way: it is not, or the guest stays where it is."""
+    guest = Guest(moves)
+    policy(moves, bandwidthPerMigration="8Mi")
+    home = guest.begin("drained")
+    target = guest.move()["targetNode"]
+    drain = ("kubectl", "drain", target, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+    try:
+        moves.engine.run(*drain, timeout=80)
+        judged(guest, "drained", home)
+    finally:
+        moves.engine.kubectl("uncordon", target)
+
+
+def test_a_vm_that_is_stopped_in_the_middle(moves: Space) -> None:
+    manifest = vm("mover", "Always")
+    manifest["spec"]["template"]["metadata"]["labels"] |= SLOW
+    moves.apply(manifest)
+    moves.ready("mover")
+    policy(moves, bandwidthPerMigration="2Mi")
+    moves.apply(job("stopped"))
+    started = lambda: moves.vmi("mover")["status"].get("migrationState", {}).get("startTimestamp")  # noqa: E731
+    eventually(started, within_s=60, what="the start of the move")
+    moves.virtctl("stop", "mover")
+    assert "VMI" in failure(moves, "stopped")
+    Machine(moves, "mover").printable("Stopped")
+    qemus = [pid for pid, args in process_table() if any(a.startswith(f"guest={NAMESPACE}_mover,") for a in args)]
+    assert not qemus
+
+
+FEATURE = "e2e-made-up"
+
+
+def test_a_processor_that_lacks_what_the_guest_has(moves: Space) -> None:
+    """The node that it runs on has a feature that no other has, and the guest has seen it."""
+    guest = Guest(moves)
+    home = moves.vmi("mover")["status"]["nodeName"]
+    labels = [f"{names.LABEL_PREFIX_HOST_MODEL_FEATURES}{FEATURE}", f"{names.LABEL_PREFIX_CPU_FEATURE}{FEATURE}"]
+    patience = {"kubevirt.io/migrationUnschedulablePodTimeoutSeconds": "3"}
+    try:
+        moves.engine.kubectl("label", "node", home, *(f"{label}=true" for label in labels))
+        moves.apply(job("unfit", patience))
+        reason = failure(moves, "unfit")
+        assert "no node takes it" in reason, reason
+        guest.is_well(home)
+    finally:
+        moves.engine.run("kubectl", "label", "node", home, *(f"{label}-" for label in labels))
+
+
+# -- post-copy ---------------------------------------------------------------------------------------------------------
+
+POST_COPY = {"allowPostCopy": True, "completionTimeoutPerGiB": 1, "bandwidthPerMigration": "4Mi"}
+
+
+def offers_user_faults(space: Space) -> bool:
+    nodes = space.engine.get("nodes")["items"]
+    return all(int(node["status"]["allocatable"].get(names.RESOURCE_USERFAULTFD, 0)) for node in nodes)
+
+
+def without_picture(manifest: dict[str, Any]) -> None:
+    """QEMU draws in the thread that also hears libvirt, so it could wait there for memory that is not there."""
+    manifest["spec"]["domain"]["devices"] |= {"autoattachGraphicsDevice": False, "autoattachMemBalloon": False}
+
+
+def test_post_copy_where_no_node_can(moves: Space) -> None:
+    if offers_user_faults(moves):
+        pytest.skip("these nodes can")
+    guest = Guest(moves)
+    policy(moves, **POST_COPY)
+    moves.apply(job("without"))
+    over = ended(moves, "without")["status"]
+    assert over["phase"] == "Succeeded", over["migrationState"].get("failureReason")
+    assert over["migrationState"]["migrationConfiguration"]["allowPostCopy"] is False
+    assert over["migrationState"]["mode"] != "PostCopy"
+    guest.is_well(over["migrationState"]["targetNode"])
+    events = moves.engine.get("-n", NAMESPACE, "events")["items"]
+    [told] = [each["message"] for each in events if each["reason"] == "PostCopyNotPossible"]
+    assert "does not offer devices.kubevirt.io/userfaultfd" in told
+
+
+def test_post_copy_with_the_network_cut_in_the_middle(moves: Space) -> None:
+    """The guest waits, says so, and goes on when the network is back."""
+    if not offers_user_faults(moves):
+        pytest.skip("no node here can: its QEMU or its kernel is older")
+    guest = Guest(moves, without_picture)
+    policy(moves, **POST_COPY)
+    home = guest.begin("split")
+    eventually(lambda: progress(moves).get("mode") == "PostCopy", within_s=MOVE_S, what="post-copy")
+    with cut(moves.engine, home):
+        eventually(lambda: "lost in post-copy" in progress(moves).get("reason", ""), within_s=MOVE_S, what="a lost way")
+        eventually(lambda: _condition(moves, "Paused") == "True", within_s=60, what="a guest that waits")
+        assert "post-copy" in moves.virtctl("explain", "vmi", "mover")
+        assert _phase(moves, "split") == "Running"
+    over = ended(moves, "split")["status"]
+    assert over["phase"] == "Succeeded", over["migrationState"].get("failureReason")
+    assert over["migrationState"]["mode"] == "PostCopy"
+    guest.is_well(over["migrationState"]["targetNode"])
+    assert _condition(moves, "Paused") == ""
+
+
+def _condition(space: Space, kind: str) -> str:
+    found = space.vmi("mover")["status"].get("conditions", [])
+    return next((str(each["status"]) for each in found if each["type"] == kind), "")
+
+
+def test_a_move_in_post_copy_is_not_given_up(moves: Space) -> None:
+    """Half of the guest is there: it only goes on, whoever asks for its end."""
+    if not offers_user_faults(moves):
+        pytest.skip("no node here can: its QEMU or its kernel is older")
+    guest = Guest(moves, without_picture)
+    policy(moves, **POST_COPY)
+    guest.begin("asked")
+    target = guest.move()["targetNode"]
+    eventually(lambda: progress(moves).get("mode") == "PostCopy", within_s=MOVE_S, what="post-copy")
+    moves.kubectl("delete", "vmim", "asked", "--wait=false")
+    eventually(lambda: guest.move().get("completed"), within_s=MOVE_S, what="the end of the move")
+    assert not guest.move().get("failed")
+    guest.is_well(target)
