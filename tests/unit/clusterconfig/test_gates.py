@@ -40,7 +40,7 @@ def test_a_gate_behind_which_nothing_is_built_is_off_and_says_so() -> None:
     assert enabled_gates() == ALL_GATES - TODAY.missing_gates
     assert not enabled_gates(enabled=GATES) & TODAY.missing_gates
     assert warnings(["VMExport"]) == [
-        "feature gate VMExport stands for something that is not built yet and has no effect"
+        "feature gate VMExport stands for something that is not built and has no effect"
     ]
 
 

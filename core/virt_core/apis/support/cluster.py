@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from virt_core.apis.support.feature import GATED, NOT_YET, WORKS, Feature, row
+from virt_core.apis.support.feature import GATED, NEVER, NOT_YET, WORKS, Feature, row
 
 #: Rows that code asks for by name.
 LIVE_MIGRATION = "live migration"
@@ -123,9 +123,10 @@ KINDS: tuple[Feature, ...] = (
     _kind(WORKS, "instance types and preferences", gates="InstancetypeReferencePolicy", subresources="expand-spec",
           vm_fields="instancetype preference", kinds="VirtualMachineInstancetype VirtualMachineClusterInstancetype"
           " VirtualMachinePreference VirtualMachineClusterPreference"),
-    _kind(NOT_YET, "a set of common instance types", "apply those that you want",
+    _kind(NEVER, "a set of common instance types that comes along", "apply those that you want; they are plain objects",
           gates="CommonInstancetypesDeploymentGate"),
-    _kind(NOT_YET, "a template of VMs", gates="Template"),
+    _kind(NEVER, "a template of VMs", "instance types and preferences say what VMs share, and Helm or Kustomize fill in"
+          " the rest", gates="Template"),
     _kind(WORKS, "presets", "deprecated", kinds="VirtualMachineInstancePreset"),
     _kind(WORKS, "the KubeVirt object", "as live configuration, without an operator: fields for one have no"
           " effect, and a warning says so", kinds="KubeVirt"),
@@ -142,9 +143,9 @@ OPERATION: tuple[Feature, ...] = (
          gates="KubevirtSeccompProfile"),
     _run(NOT_YET, "the taking of our roles out of view, edit and admin", gates="OptOutRoleAggregation"),
     _run(WORKS, "SELinux without a policy of our own", gates="DisableCustomSELinuxPolicy DockerSELinuxMCSWorkaround"),
-    _run(NOT_YET, "a hook of libvirt in the launcher", "the launcher changes the machine itself",
+    _run(NEVER, "a hook of libvirt in the launcher", "the launcher itself changes the machine that comes in a move",
          gates="LibvirtHooksServerAndClient"),
-    _run(NOT_YET, "metrics of machines as a collector of its own", "virt-handler collects them",
+    _run(NEVER, "metrics of machines by a collector of its own", "virt-handler collects them, in time and bounded",
          gates="VMStatsCollector"),
 )  # fmt: skip
 

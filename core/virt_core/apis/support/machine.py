@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from virt_core.apis import names
-from virt_core.apis.support.feature import GATED, NOT_YET, WORKS, Feature, row
+from virt_core.apis.support.feature import GATED, NEVER, NOT_YET, WORKS, Feature, row
 
 _cpu = partial(row, "processor and memory")
 _firmware = partial(row, "firmware")
@@ -51,7 +51,7 @@ PROCESSOR: tuple[Feature, ...] = (
     _cpu(GATED, "a machine of another architecture than its node's", "by emulation, where the launcher has a QEMU"
          " for it; without a screen", gates="CrossArchitectureVirtualization"),
     _cpu(NOT_YET, "a protected guest on s390x", "no such machine was here to try it on", gates="SecureExecution"),
-    _cpu(NOT_YET, "a hypervisor other than QEMU with KVM or emulation", "no machine with Hyper-V was here to try it on",
+    _cpu(NEVER, "a hypervisor other than QEMU with KVM or emulation", "one hypervisor, known well",
          gates="ConfigurableHypervisor"),
 )  # fmt: skip
 
@@ -153,8 +153,9 @@ LIFE: tuple[Feature, ...] = (
     _life(GATED, "a hook sidecar", "from an image, or a script out of a ConfigMap; with a claim that it shares with"
           " the launcher",
           annotations=names.ANNOTATION_HOOK_SIDECARS, gates="Sidecar"),
-    _life(NOT_YET, "a plugin that changes machines", "a hook sidecar does it for one machine", gates="Plugins"),
-    _life(NOT_YET, "a launcher that runs as root", "it runs as uid 107, and never as root", gates="Root"),
+    _life(NEVER, "a plugin that changes all machines", "a hook sidecar does it for one machine, which says so",
+          gates="Plugins"),
+    _life(NEVER, "a launcher that runs as root", "it runs as uid 107, and never as root", gates="Root"),
     _life(WORKS, "a launcher without root", "its Pod fits a namespace that enforces `restricted`", gates="NonRoot PSA"),
     _life(WORKS, "the choice of a node", fields="nodeSelector affinity tolerations topologySpreadConstraints"
           " priorityClassName schedulerName", gates="CPUNodeDiscovery"),
