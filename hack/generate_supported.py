@@ -20,10 +20,10 @@ DOCS, LAUNCHER = "docs/supported.md", "launcher/virt_launcher/convert/not_built.
 HEAD = """# What is supported
 
 Made by `make generate` from the table in `core/virt_core/apis/support`, which also decides what virt-api accepts:
-what is not built is refused at the door in one sentence that names the field, and nothing is stored. "Not yet" waits for
-somebody, or for hardware to try it on; "never" is a decision, and the note says what there is instead. A feature gate that
-stands for something that is not built is off, whatever the KubeVirt object says. Fields are below the spec of a
-VirtualMachineInstance, or of a template of one; those with `VM` before them below the spec of a VirtualMachine.
+what is not built is refused at the door in one sentence that names the field, and nothing is stored. "Not yet" waits
+for somebody, or for hardware to try it on; "never" is a decision, and the note says what there is instead. A feature
+gate that stands for something that is not built is off, whatever the KubeVirt object says. Fields are below the spec of
+a VirtualMachineInstance, or of a template of one; those with `VM` before them below the spec of a VirtualMachine.
 """
 CODE_HEAD = '''"""What a manifest may ask for and virt-launcher cannot make. Made by `make generate`; do not edit."""
 

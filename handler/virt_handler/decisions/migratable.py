@@ -11,6 +11,7 @@ from virt_core.apis.bindings import BRIDGE, binding_of
 from virt_core.apis.keptstate import keeps_tpm, keeps_variables
 from virt_core.apis.launchsecurity import TDX, protection
 from virt_core.apis.owncpus import sees_cells
+from virt_core.apis.reservations import reserving
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
 from virt_core.kube.vmistatus import with_condition
@@ -50,6 +51,9 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
         and features.hyperv_passthrough.enabled is not False
     ):
         return names.REASON_HYPERV_NOT_MIGRATABLE, "the guest has all of Hyper-V that its own node knows"
+    if held := reserving(vmi.spec):
+        text = f"what the guest reserves of the disk {held[0]} is reserved for its node"
+        return names.REASON_RESERVATION_NOT_MIGRATABLE, text
     if keeps_tpm(vmi.spec):
         # libvirt moves it along with the memory, unless it knows that the claim is shared; then two TPMs write to it.
         return names.REASON_DISKS_NOT_MIGRATABLE, "what its TPM has stored cannot move with it yet"

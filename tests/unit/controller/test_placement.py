@@ -169,7 +169,8 @@ def test_a_machine_with_hidden_memory_waits_for_a_node_that_can_hide_it(
 ) -> None:
     """Though none can: elsewhere the guest would run, and the node read it."""
     domain = {"devices": {}, "launchSecurity": security}
-    found = to_plain(render(vmi(spec={"domain": domain}), TemplateConfig("launcher:v1")).spec)
+    noted = {"annotations": {names.ANNOTATION_QUOTE_SOCKET: "/run/tdx/quotes.sock"}}
+    found = to_plain(render(vmi(spec={"domain": domain}, metadata=noted), TemplateConfig("launcher:v1")).spec)
     assert found["nodeSelector"][label] == ""
     (compute,) = found["containers"]
     assert compute["resources"]["limits"][resource] == compute["resources"]["requests"][resource] == "1"

@@ -326,6 +326,13 @@ def test_all_that_a_node_knows_of_hyper_v_ties_a_guest_to_it() -> None:
     assert found == ("False", "HypervPassthroughNotLiveMigratable")
 
 
+def test_what_a_guest_reserves_is_reserved_for_its_node() -> None:
+    disks = [{"name": "shared", "lun": {"bus": "scsi", "reservation": True}}]
+    holder = handed_over(spec={"domain": {"devices": {"disks": disks}}})
+    found = condition(status.reported(holder, view(), Step(), NOW), "LiveMigratable")
+    assert found == ("False", "PersistentReservationNotLiveMigratable")
+
+
 def test_a_guest_that_sees_the_cells_of_its_node_stays_there() -> None:
     bound = handed_over(spec={"domain": {"devices": {}, "cpu": {"numa": {"guestMappingPassthrough": {}}}}})
     found = condition(status.reported(bound, view(), Step(), NOW), "LiveMigratable")

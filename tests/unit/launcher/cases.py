@@ -494,6 +494,7 @@ CASES: dict[str, Case] = {
                     disk("file-ro"),
                     disk("block"),
                     {"name": "block-lun", "lun": {"bus": "scsi"}, "serial": "of-nobody"},
+                    {"name": "block-held", "lun": {"bus": "scsi", "reservation": True}, "shareable": True},
                     disk("layer"),
                     disk("layer-block"),
                     {"name": "files", "cdrom": {"bus": "sata"}},
@@ -505,7 +506,7 @@ CASES: dict[str, Case] = {
             "volumes": [
                 *(
                     {"name": name, "persistentVolumeClaim": {"claimName": name}}
-                    for name in ("file", "file-full", "block", "block-lun", "shared")
+                    for name in ("file", "file-full", "block", "block-lun", "block-held", "shared")
                 ),
                 {"name": "file-ro", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
                 {"name": "layer", "ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}},

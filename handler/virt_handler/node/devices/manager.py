@@ -21,7 +21,7 @@ from virt_core.runtime.inotify import Inotify
 from virt_core.runtime.logs import get_logger
 from virt_handler.node.devices.permitted import permitted_pools
 from virt_handler.node.devices.plugin import Plugin
-from virt_handler.node.devices.shared import SharedDevice, fixed_devices
+from virt_handler.node.devices.shared import Fixed, fixed_devices
 from virt_handler.node.devices.units import Host, Pool
 from virt_protos.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
 from virt_protos.deviceplugin.v1beta1.deviceplugin_pb2_grpc import RegistrationStub
@@ -114,7 +114,7 @@ class DeviceManager:
             self._permitted = config.permitted_host_devices
             self._permit(permitted_pools(config, self._host))
         for device in self._fixed:
-            open_to_guests = not device.gate or config.has(device.gate)
+            open_to_guests = device.allowed(config)
             if device.resource in self._plugins and not open_to_guests:
                 self._drop(device.resource)
             elif device.resource not in self._plugins and open_to_guests and device.usable:
@@ -138,7 +138,7 @@ class DeviceManager:
         self._plugins[pool.resource] = Plugin(pool, self.wake)
 
     def _watch(self, inotify: Inotify) -> None:
-        pools: list[Pool | SharedDevice] = [*self._fixed, *(plugin.pool for plugin in self._plugins.values())]
+        pools: list[Pool | Fixed] = [*self._fixed, *(plugin.pool for plugin in self._plugins.values())]
         wanted = {directory for pool in pools for path in pool.paths() for directory in self._host.directories_of(path)}
         wanted.add(self._directory)
         for directory in wanted:
@@ -214,7 +214,7 @@ class DeviceManager:
         log.info("registered with the kubelet", resource=plugin.pool.resource, socket=plugin.endpoint)
 
     def _judge(self) -> None:
-        common = [device.resource for device in self._fixed if not device.gate and device.resource in self._plugins]
+        common = [device.resource for device in self._fixed if device.common and device.resource in self._plugins]
         ready = bool(common) and all(self._plugins[key].servicer.connected for key in common)
         if ready != self._ready:
             self._ready = ready
