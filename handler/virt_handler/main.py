@@ -292,4 +292,5 @@ def _supervise(
     supervisor.thread("heartbeat", heartbeat.run)
     if devices is not None:
         devices.readiness_changed = heartbeat.nudge
+        devices.mediator.labels = heartbeat.labels
         supervisor.thread("devices", devices.run)

@@ -19,6 +19,7 @@ from virt_core.rpc.status import failure_of
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.inotify import Inotify
 from virt_core.runtime.logs import get_logger
+from virt_handler.node.devices.mediator import Mediator
 from virt_handler.node.devices.permitted import permitted_pools
 from virt_handler.node.devices.plugin import Plugin
 from virt_handler.node.devices.shared import Fixed, fixed_devices
@@ -51,6 +52,7 @@ class DeviceManager:
         self._directory, self._config, self._clock = directory, config, clock
         self._host = host or Host()
         self.readiness_changed = readiness_changed
+        self.mediator = Mediator(self._host, clock, directory)
         self._fixed = fixed_devices(self._host, config)
         self._plugins: dict[str, Plugin] = {}
         self._permitted: object = None
@@ -95,6 +97,7 @@ class DeviceManager:
         Watched before it is looked at, so that what comes in between wakes us; and a directory that was not watched
         before may have got its devices just before it was, so then it is looked at once more.
         """
+        due_s = self.mediator.settle(self._config())
         for _ in range(_ROUNDS):
             known = dict(self._watched)
             self._watch(inotify)
@@ -105,14 +108,14 @@ class DeviceManager:
             plugin.look()
         wait_s = self._connect()
         self._judge()
-        return min(wait_s, RESCAN_S)
+        return min(wait_s, RESCAN_S, RESCAN_S if due_s is None else due_s)
 
     def _choose(self) -> None:
         """A fixed device counts from the moment that it is usable; then its absence is a fault, which is told."""
         config = self._config()
         if config.permitted_host_devices != self._permitted:
             self._permitted = config.permitted_host_devices
-            self._permit(permitted_pools(config, self._host))
+            self._permit(permitted_pools(config, self._host, self.mediator.withheld))
         for device in self._fixed:
             open_to_guests = device.allowed(config)
             if device.resource in self._plugins and not open_to_guests:
