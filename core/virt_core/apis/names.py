@@ -354,6 +354,9 @@ RESOURCE_RESERVATIONS = "devices.kubevirt.io/pr-helper"
 SOCKET_RESERVATIONS = "/var/run/kubevirt/daemons/pr/pr-helper.sock"
 NODE_SOCKET_RESERVATIONS = "/run/virtpod/reservations/open/pr-helper.sock"
 
+#: Our profile of system calls, below the kubelet's directory of such profiles.
+SECCOMP_PROFILE = "kubevirt/kubevirt.json"
+
 # Inside the launcher Pod
 CONTAINER_COMPUTE = "compute"
 CONTAINER_PREFIX_SHARE = "virtiofs-"

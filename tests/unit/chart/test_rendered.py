@@ -112,6 +112,16 @@ def test_only_virt_handler_is_privileged() -> None:
             assert all("hostPath" not in volume for volume in spec.get("volumes", []))
 
 
+def test_roles_join_kubernetes_own_unless_somebody_else_gives_out_rights() -> None:
+    def joined(values: str) -> list[str]:
+        roles = [obj for obj in rendered(values) if obj["kind"] == "ClusterRole"]
+        return [key for role in roles for key in role["metadata"].get("labels", {}) if "/aggregate-to-" in key]
+
+    assert sorted(key.rpartition("-")[2] for key in joined("")) == ["admin", "edit", "view"]
+    assert joined("kubevirt: {configuration: {roleAggregationStrategy: AggregateToDefault}}") == joined("")
+    assert joined("kubevirt: {configuration: {roleAggregationStrategy: Manual}}") == []
+
+
 RESERVATIONS = "kubevirt: {configuration: {persistentReservationConfiguration: {enabled: true}}}"
 
 

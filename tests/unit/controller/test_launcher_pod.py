@@ -383,6 +383,16 @@ def test_probes_by_the_network_ask_the_pod() -> None:
     assert (first.readiness_probe, first.liveness_probe) == (None, None)
 
 
+def test_the_cluster_says_which_system_calls_a_machine_may_use() -> None:
+    def profile(name: str) -> Any:
+        pod = render(vmi(), replace(CONFIG, cluster=ClusterConfig(seccomp_profile=name)))
+        return to_plain(pod.spec)["securityContext"]["seccompProfile"]
+
+    assert profile("") == {"type": "RuntimeDefault"}
+    own = {"type": "Localhost", "localhostProfile": "kubevirt/kubevirt.json"}
+    assert profile("kubevirt/kubevirt.json") == own
+
+
 def test_a_vsock_is_asked_of_the_node() -> None:
     wanted = vmi(spec={"domain": {"memory": {"guest": "64Mi"}, "devices": {"autoattachVSOCK": True}}})
     resources = render(wanted, CONFIG).spec.containers[0].resources

@@ -142,9 +142,11 @@ OPERATION: tuple[Feature, ...] = (
     _run(WORKS, "the update of running machines to a new launcher", "by workloadUpdateStrategy of the KubeVirt object:"
          " LiveMigrate moves those that can move, Evict ends those that cannot, a few at a time; without it a machine"
          " has the new launcher from its next start on"),
-    _run(NOT_YET, "a seccomp profile of our own", "Pods have the runtime's default profile",
-         gates="KubevirtSeccompProfile"),
-    _run(NOT_YET, "the taking of our roles out of view, edit and admin", gates="OptOutRoleAggregation"),
+    _run(WORKS, "a seccomp profile of our own", "the runtime's with what post-copy and memory cells need; virt-handler"
+         " puts it on each node, and launchers have it where seccompConfiguration says kubevirt/kubevirt.json, else"
+         " the runtime's", gates="KubevirtSeccompProfile"),
+    _run(WORKS, "the taking of our roles out of view, edit and admin", "by roleAggregationStrategy in the values of the"
+         " chart (kubevirt.configuration)", gates="OptOutRoleAggregation"),
     _run(WORKS, "SELinux without a policy of our own", gates="DisableCustomSELinuxPolicy DockerSELinuxMCSWorkaround"),
     _run(NEVER, "a hook of libvirt in the launcher", "the launcher itself changes the machine that comes in a move",
          gates="LibvirtHooksServerAndClient"),

@@ -36,7 +36,8 @@ PROCESSOR: tuple[Feature, ...] = (
          " manager policy, which virt-local's has not; needs the gate CPUManager",
          fields="domain.cpu.dedicatedCpuPlacement domain.cpu.isolateEmulatorThread", gates="CPUManager AlignCPUs"),
     _cpu(WORKS, "NUMA in the guest", "the memory cells of the node in which its own CPUs are; needs huge pages, and a"
-         " container runtime whose profile of system calls allows mbind; such a machine does not move",
+         " profile of system calls that allows mbind, as our own does (seccompConfiguration); such a machine does not"
+         " move",
          fields="domain.cpu.numa", gates="NUMA"),
     _cpu(NOT_YET, "devices of the node close to the guest's memory cells", "no device of a node with several memory"
          " cells was here to try it on", gates="PCINUMAAwareTopology"),
@@ -114,9 +115,9 @@ HOST: tuple[Feature, ...] = (
           gates="HostDevices"),
     _host(WORKS, "the tag of a host device", "likewise as that of any device",
           fields="domain.devices.gpus[].tag domain.devices.hostDevices[].tag"),
-    _host(WORKS, "the making of mediated devices", "by mediatedDevicesConfiguration of the KubeVirt object, one type for"
-          " each card; those that are not wanted any more go when nobody uses them, and those that others made stay. Tried"
-          " on a made-up sysfs, no such card was here; virt-local's node makes none",
+    _host(WORKS, "the making of mediated devices", "by mediatedDevicesConfiguration of the KubeVirt object, one type"
+          " for each card; those that are not wanted any more go when nobody uses them, and those that others made"
+          " stay. Tried on a made-up sysfs, no such card was here; virt-local's node makes none",
           gates="DisableMDEVConfiguration"),
     _host(NOT_YET, "the move of a virtual GPU", "a machine with a device of the node does not move; no such card"
           " was here to try it on",
