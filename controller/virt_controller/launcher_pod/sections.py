@@ -139,6 +139,7 @@ def process(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         "--no-serial-log": config.cluster.disable_serial_console_log,
         "--no-free-page-reporting": config.cluster.disable_free_page_reporting,
         "--firmware-auto-selection": config.cluster.has("FirmwareAutoSelection"),
+        "--devices-near-memory": config.cluster.has("PCINUMAAwareTopology"),
         "--any-architecture": config.cluster.has(ANY_ARCHITECTURE),
         "--keep-after-failure": names.keeps_launcher(meta.annotations),
         "--fail-fast": names.ANNOTATION_FAIL_FAST in meta.annotations,

@@ -287,6 +287,7 @@ def test_a_device_that_nobody_permits_is_not_asked_for(permitted: dict[str, Any]
     [
         ("FirmwareAutoSelection", "--firmware-auto-selection"),
         ("CrossArchitectureVirtualization", "--any-architecture"),
+        ("PCINUMAAwareTopology", "--devices-near-memory"),
     ],
 )
 def test_the_launcher_is_told_what_the_cluster_allows(gate: str, flag: str) -> None:

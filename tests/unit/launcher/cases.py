@@ -20,6 +20,9 @@ MACHINE_DIR = f"/var/run/kubevirt-private/{UID}"
 #: What drivers of resource claims left in the Pod.
 DEVICE_METADATA = Path(__file__).parent / "device-metadata"
 
+#: What the kernel says of devices: some are near a memory cell, some near none.
+SYSFS = Path(__file__).parent / "sysfs"
+
 ON_ROOT = {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}
 
 
@@ -568,6 +571,29 @@ CASES: dict[str, Case] = {
         },
         spec={"volumes": [ROOT]},
         context={"environment": GIVEN},
+    ),
+    "host-devices-near-memory": Case(
+        domain={
+            "cpu": {"cores": 3, "dedicatedCpuPlacement": True, "numa": {"guestMappingPassthrough": {}}},
+            "memory": {"guest": "130Mi", "hugepages": {"pageSize": "2Mi"}},
+            "devices": {
+                "disks": [disk("root")],
+                "interfaces": [NIC],
+                "gpus": [
+                    {"name": "first", "deviceName": "example.com/vgpu"},
+                    {"name": "of-no-cell", "deviceName": "example.com/vgpu"},
+                    {"name": "whole", "deviceName": "example.com/card"},
+                ],
+                "hostDevices": [{"name": "card", "deviceName": "example.com/card"}],
+            },
+        },
+        spec={"volumes": [ROOT]},
+        context={
+            "kvm": True,
+            "host_cpus": (TWO_CELLS[0], TWO_CELLS[4], TWO_CELLS[1]),
+            "environment": GIVEN,
+            "sys": SYSFS,
+        },
     ),
     "claimed-devices": Case(
         domain={

@@ -39,8 +39,9 @@ PROCESSOR: tuple[Feature, ...] = (
          " profile of system calls that allows mbind, as our own does (seccompConfiguration); such a machine does not"
          " move",
          fields="domain.cpu.numa", gates="NUMA"),
-    _cpu(NOT_YET, "devices of the node close to the guest's memory cells", "no device of a node with several memory"
-         " cells was here to try it on", gates="PCINUMAAwareTopology"),
+    _cpu(GATED, "devices of the node close to the guest's memory cells", "for a guest that sees the cells of its node;"
+         " as XML, which libvirt and QEMU took; no device of a node with several cells was here to try it on",
+         gates="PCINUMAAwareTopology"),
     _cpu(WORKS, "real-time scheduling of vCPUs", "waits for a node that gives real-time threads all of a CPU"
          " (`kernel.sched_rt_runtime_us` is -1); needs NUMA in the guest", fields="domain.cpu.realtime"),
     _cpu(WORKS, "memory in huge pages", "the node needs such pages; virt-local's counts them at its start",
