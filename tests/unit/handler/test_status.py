@@ -295,10 +295,17 @@ def test_a_guest_of_another_architecture_says_that_it_is_emulated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("security", "reason"), [({"snp": {}}, "SEVNotLiveMigratable"), ({"tdx": {}}, "TDXNotLiveMigratable")]
+    ("security", "architecture", "reason"),
+    [
+        ({"snp": {}}, "amd64", "SEVNotLiveMigratable"),
+        ({"tdx": {}}, "", "TDXNotLiveMigratable"),
+        ({}, "s390x", "SecureExecutionNotLiveMigratable"),
+    ],
 )
-def test_memory_that_the_node_cannot_read_stays_where_it_is(security: dict[str, Any], reason: str) -> None:
-    hidden = handed_over(spec={"domain": {"devices": {}, "launchSecurity": security}})
+def test_memory_that_the_node_cannot_read_stays_where_it_is(
+    security: dict[str, Any], architecture: str, reason: str
+) -> None:
+    hidden = handed_over(spec={"architecture": architecture, "domain": {"devices": {}, "launchSecurity": security}})
     assert condition(status.reported(hidden, view(), Step(), NOW), "LiveMigratable") == ("False", reason)
 
 

@@ -663,6 +663,11 @@ CASES: dict[str, Case] = {
         annotations={"kubevirt.io/disablePCIHole64": "true"},
         context={"any_architecture": True},
     ),
+    "s390x-protected": Case(
+        domain={"launchSecurity": {}, "devices": {"disks": [disk("root")], "interfaces": [NIC], "rng": {}}},
+        spec={"architecture": "s390x", "volumes": [ROOT]},
+        context={"node_architecture": "s390x", "kvm": True},
+    ),
     "s390x": Case(
         domain={
             "devices": {

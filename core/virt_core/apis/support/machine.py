@@ -52,7 +52,8 @@ PROCESSOR: tuple[Feature, ...] = (
          fields="architecture", gates="MultiArchitecture"),
     _cpu(GATED, "a machine of another architecture than its node's", "by emulation, where the launcher has a QEMU"
          " for it; without a screen", gates="CrossArchitectureVirtualization"),
-    _cpu(NOT_YET, "a protected guest on s390x", "no such machine was here to try it on", gates="SecureExecution"),
+    _cpu(WORKS, "a protected guest on s390x", "by launchSecurity; as XML, no such machine was here to try it on",
+         gates="SecureExecution"),
     _cpu(NEVER, "a hypervisor other than QEMU with KVM or emulation", "one hypervisor, known well",
          gates="ConfigurableHypervisor"),
 )  # fmt: skip
