@@ -71,6 +71,7 @@ def _schema() -> Schema:
             stateDir=_text("^/"),
             maxUnavailable={"oneOf": [_integer(1), _text("^[0-9]+%$")]},
             probe=_object(resources=_resources()),
+            reserve=_object(resources=_resources()),
         ),
         kubevirt=_object(
             configuration=_of_kubevirt("configuration"), workloadUpdateStrategy=_of_kubevirt("workloadUpdateStrategy")

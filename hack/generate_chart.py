@@ -41,6 +41,10 @@ rules:
 rules: []
 {{- end }}
 """
+#: Who gives out rights by himself takes our roles out of Kubernetes' own.
+IF_AGGREGATED = """    {{- if ne (.Values.kubevirt.configuration.roleAggregationStrategy | default "") "Manual" }}
+%s    {{- end }}
+"""
 ANNOTATIONS = """  {{- with include "virtpod.caAnnotations" . }}
   annotations:
     {{- . | nindent 4 }}
@@ -73,6 +77,9 @@ def _transform(text: str) -> str:
     text = re.sub(r'(?m)^    kubevirt\.io: ""\n', f'    kubevirt.io: ""\n    {LABELS}\n', text)
     if re.search(r"(?m)^kind: APIService$", text):
         text = re.sub(rf"(?m)^    {re.escape(LABELS)}\n", lambda found: found.group() + ANNOTATIONS, text)
+    text = re.sub(
+        r"(?m)^    rbac\.authorization\.k8s\.io/aggregate-to-.*\n", lambda found: IF_AGGREGATED % found[0], text
+    )
     if f"\n  name: {BUILTIN}\n" in text:
         text = re.sub(r"(?ms)^rules:\n(.*)", lambda found: IF_BUILTIN % found[1], text)
     return text

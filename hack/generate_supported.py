@@ -20,9 +20,10 @@ DOCS, LAUNCHER = "docs/supported.md", "launcher/virt_launcher/convert/not_built.
 HEAD = """# What is supported
 
 Made by `make generate` from the table in `core/virt_core/apis/support`, which also decides what virt-api accepts:
-what is not built yet is refused at the door in one sentence that names the field, and nothing is stored. A feature gate
-that stands for something that is not built is off, whatever the KubeVirt object says. Fields are below the spec of a
-VirtualMachineInstance, or of a template of one; those with `VM` before them below the spec of a VirtualMachine.
+what is not built is refused at the door in one sentence that names the field, and nothing is stored. "Not yet" waits
+for somebody, or for hardware to try it on; "never" is a decision, and the note says what there is instead. A feature
+gate that stands for something that is not built is off, whatever the KubeVirt object says. Fields are below the spec of
+a VirtualMachineInstance, or of a template of one; those with `VM` before them below the spec of a VirtualMachine.
 """
 CODE_HEAD = '''"""What a manifest may ask for and virt-launcher cannot make. Made by `make generate`; do not edit."""
 
@@ -62,7 +63,7 @@ def _line(feature: Feature) -> str:
 def chart_section(support: Support) -> str:
     """For the chart's README: what its users must do without, and who may move machines once that is possible."""
     lines = [
-        "[docs/supported.md](../../docs/supported.md) has each feature with its state, fields and kinds. Not built yet"
+        "[docs/supported.md](../../docs/supported.md) has each feature with its state, fields and kinds. Not built"
     ]
     lines += ["and refused, or left to a restart, when it is asked for:", ""]
     for area in dict.fromkeys(feature.area for feature in support.missing):

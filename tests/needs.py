@@ -28,6 +28,7 @@ RUN: Mapping[str, tuple[str, ...]] = {
     "libvirt-daemon-driver-qemu": ("/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so",),
     "libvirt-clients": ("virsh",),
     "qemu-system-x86": ("qemu-system-x86_64",),
+    "qemu-system-common": ("qemu-pr-helper",),
     "qemu-utils": ("qemu-img",),
     "ovmf": ("/usr/share/OVMF/OVMF_CODE_4M.fd", "/usr/share/OVMF/OVMF_CODE_4M.ms.fd"),
     "swtpm": ("swtpm",),

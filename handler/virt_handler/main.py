@@ -42,6 +42,7 @@ from virt_handler.node.capabilities import NodeCapabilities
 from virt_handler.node.devices.manager import DeviceManager
 from virt_handler.node.devices.units import Host
 from virt_handler.node.heartbeat import Heartbeat
+from virt_handler.node.seccomp import SeccompProfile
 from virt_handler.pods.contacts import Contacts
 from virt_handler.pods.files import PodFiles
 from virt_handler.pods.gate import Gate
@@ -239,6 +240,7 @@ def main(
     if device_plugin_dir is None:
         device_plugin_dir = os.path.join(kubelet_root, "device-plugins")
     devices = handler.devices(device_plugin_dir)
+    handler.config.on_change(SeccompProfile(kubelet_root).follow)
     heartbeat = Heartbeat(
         client,
         node_name,
@@ -292,4 +294,5 @@ def _supervise(
     supervisor.thread("heartbeat", heartbeat.run)
     if devices is not None:
         devices.readiness_changed = heartbeat.nudge
+        devices.mediator.labels = heartbeat.labels
         supervisor.thread("devices", devices.run)

@@ -152,6 +152,7 @@ class Settings:
     allow_emulation: bool = False
     any_architecture: bool = False
     firmware_auto_selection: bool = False
+    devices_near_memory: bool = False
     no_serial_log: bool = False
     no_free_page_reporting: bool = False
     keep_after_failure: bool = False
@@ -194,6 +195,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         allow_emulation=args.allow_emulation,
         any_architecture=args.any_architecture,
         firmware_auto_selection=args.firmware_auto_selection,
+        devices_near_memory=args.devices_near_memory,
         no_serial_log=args.no_serial_log,
         no_free_page_reporting=args.no_free_page_reporting,
         keep_after_failure=args.keep_after_failure,
@@ -253,6 +255,8 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
         "--any-architecture", action="store_true", help="emulate a machine of another architecture than the node's"
     )
     parser.add_argument("--firmware-auto-selection", action="store_true", help="let libvirt choose the files of UEFI")
+    text = "put devices of the node near the guest's memory that they are near to"
+    parser.add_argument("--devices-near-memory", action="store_true", help=text)
     parser.add_argument(
         "--no-serial-log", action="store_true", help="keep no log of a serial console whose VMI does not ask for one"
     )

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Space
+from .conftest import Configure, Space, admitted
 from .engine import Engine, VirtLocal, eventually
 from .manifests import kernel_boot, with_volume
 from .vms import Machine, vm
@@ -178,8 +178,34 @@ def test_a_block_device_is_the_disk_itself(space: Space, block_device: str) -> N
         space.kubectl("delete", "pv", name, "--timeout=60s", timeout=90)
 
 
+@pytest.mark.alone
+def test_a_disk_in_a_directory_of_the_node(space: Space, configure: Configure) -> None:
+    """Made if it is not there, with its size, and after the machine it is where the administrator put it."""
+    if not isinstance(space.engine, VirtLocal):
+        pytest.skip("needs a node on this machine")
+    configure({"developerConfiguration": {"featureGates": ["HostDisk"]}})
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as directory:
+        os.chmod(directory, 0o777)  # A launcher is nobody on the node.
+        path = Path(directory) / "made.img"
+        source = {"hostDisk": {"path": str(path), "type": "DiskOrCreate", "capacity": "32Mi"}}
+        manifest = with_claim(kernel_boot("local"), source)
+        eventually(lambda: admitted(space, manifest), within_s=10, what="the gate is open")
+        space.boot(manifest)
+        write(space, "local", "on-the-node")
+        with space.console("local") as console:
+            console.prompt()
+            assert str(32 * MIB // 512) in console.shell("cat /sys/block/vda/size")
+        space.kubectl("delete", "vmi", "local", "--timeout=60s", timeout=90)
+        assert path.read_bytes()[:64].startswith(b"on-the-node")
+        again = with_claim(kernel_boot("again"), {"hostDisk": {"path": str(path), "type": "Disk"}})
+        space.boot(again)
+        assert "on-the-node" in first_bytes(space, "again")
+        space.kubectl("delete", "vmi", "again", "--timeout=60s", timeout=90)
+
+
 def test_files_as_disks(space: Space) -> None:
-    """A ConfigMap, a Secret, fields of the VMI and a token, each on a small disk of its own."""
+    """A ConfigMap, a Secret, fields of the VMI, a token and answers to Windows, each on a small disk of its own."""
+    space.kubectl("create", "configmap", "answers", "--from-literal=autounattend.xml=<unattend>mine</unattend>")
     space.kubectl("create", "configmap", "conf", "--from-literal=greeting=hello-from-a-configmap")
     space.kubectl("create", "secret", "generic", "hush", "--from-literal=word=hush-hush")
     manifest = kernel_boot("files")
@@ -189,6 +215,7 @@ def test_files_as_disks(space: Space) -> None:
         "hush": {"secret": {"secretName": "hush"}},
         "self": {"downwardAPI": {"fields": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
         "token": {"serviceAccount": {"serviceAccountName": "default"}},
+        "answers": {"sysprep": {"configMap": {"name": "answers"}}},
     }
     for name, source in sources.items():
         with_volume(manifest, name, source)
@@ -198,6 +225,7 @@ def test_files_as_disks(space: Space) -> None:
         "vdb": ("word", "hush-hush"),
         "vdc": ("labels", 'flavour="vanilla"'),
         "vdd": ("namespace", space.namespace),
+        "vde": ("autounattend.xml", "<unattend>mine</unattend>"),
     }
     with space.console("files") as console:
         console.prompt()

@@ -10,7 +10,7 @@ from framework.samples import put
 from unit.api.reviews import ON_CREATE, TODAY_HOOKS, Verdict, create, vm, vmi
 
 from virt_core.apis.registry import resource_by_kind
-from virt_core.apis.support.feature import GATED, NOT_YET, WORKS, Feature
+from virt_core.apis.support.feature import ABSENT, GATED, NEVER, NOT_YET, WORKS, Feature
 from virt_core.apis.support.paths import Paths
 from virt_core.apis.support.table import FEATURES, TODAY
 from virt_core.apis.vm import VirtualMachineSpec
@@ -59,7 +59,7 @@ def refused(verdict: Verdict, path: str, feature: Feature) -> None:
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-@pytest.mark.parametrize(("feature", "path"), places("fields", NOT_YET))
+@pytest.mark.parametrize(("feature", "path"), places("fields", *ABSENT))
 def test_a_field_that_is_not_built_is_refused_by_its_path(feature: Feature, path: str, holder: str) -> None:
     make, spec = HOLDERS[holder]
     document = copy.deepcopy(make())
@@ -68,7 +68,7 @@ def test_a_field_that_is_not_built_is_refused_by_its_path(feature: Feature, path
 
 
 @pytest.mark.parametrize("holder", HOLDERS)
-@pytest.mark.parametrize(("feature", "text"), places("annotations", NOT_YET))
+@pytest.mark.parametrize(("feature", "text"), places("annotations", *ABSENT))
 def test_an_annotation_that_is_not_built_is_refused(feature: Feature, text: str, holder: str) -> None:
     make, spec = HOLDERS[holder]
     document, (name, _, value) = copy.deepcopy(make()), text.partition("=")
@@ -78,14 +78,14 @@ def test_an_annotation_that_is_not_built_is_refused(feature: Feature, text: str,
 
 
 @pytest.mark.parametrize("holder", ["VM", "pool"])
-@pytest.mark.parametrize(("feature", "path"), places("vm_fields", NOT_YET))
+@pytest.mark.parametrize(("feature", "path"), places("vm_fields", *ABSENT))
 def test_a_field_of_a_vm_that_is_not_built_is_refused(feature: Feature, path: str, holder: str) -> None:
     document, spec = {"VM": (vm(), "spec"), "pool": (pool(), "spec.virtualMachineTemplate.spec")}[holder]
     exact = put(at(document, spec), path, VirtualMachineSpec)
     refused(create(document, using=TODAY_HOOKS), f"{spec}.{exact}", feature)
 
 
-@pytest.mark.parametrize(("feature", "kind"), places("kinds", NOT_YET))
+@pytest.mark.parametrize(("feature", "kind"), places("kinds", *ABSENT))
 def test_a_kind_that_is_not_built_is_refused(feature: Feature, kind: str) -> None:
     document = {"apiVersion": resource_by_kind(kind).api_version, "kind": kind, "metadata": {"name": "x"}, "spec": {}}
     verdict = create(document, using=TODAY_HOOKS)
@@ -100,7 +100,7 @@ def test_a_field_that_works_is_refused_neither_at_the_door_nor_by_the_launcher(f
     assert Paths(NOT_BUILT).asked(spec, "spec") == []
 
 
-@pytest.mark.parametrize(("feature", "path"), places("fields", NOT_YET))
+@pytest.mark.parametrize(("feature", "path"), places("fields", *ABSENT))
 def test_the_launcher_refuses_what_it_cannot_make(feature: Feature, path: str) -> None:
     spec: dict[str, Any] = {}
     exact = put(spec, path, VirtualMachineInstanceSpec)
@@ -111,7 +111,8 @@ def test_the_launcher_refuses_what_it_cannot_make(feature: Feature, path: str) -
 def test_rows_have_names_of_their_own_and_each_kind_has_a_webhook() -> None:
     assert len({feature.what for feature in FEATURES}) == len(FEATURES)
     for feature in FEATURES:
-        assert feature.state in (WORKS, GATED, NOT_YET)
+        assert feature.state in (WORKS, GATED, NOT_YET, NEVER)
+        assert feature.state != NEVER or feature.note, f"{feature.what}: a decision has a reason or another way"
         assert feature.state != GATED or len(feature.gates) == 1
         assert set(feature.kinds) <= set(ON_CREATE)
         for path in feature.vm_fields:

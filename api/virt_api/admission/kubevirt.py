@@ -22,6 +22,8 @@ _BLOCK_UNINSTALL = "BlockUninstallIfWorkloadsExist"
 _IN_FORCE = frozenset({"configuration", "uninstallStrategy", "workloadUpdateStrategy"})
 _NO_OPERATOR = "there is no operator that would read it; the values of the chart say how Virtpod is installed"
 
+_CHARTS_ROLES = "the roles are the chart's, which reads it in its own values (kubevirt.configuration)"
+
 
 class KubeVirtValidator:
     """One in a cluster, with a configuration that can work; kept while machines need it, if it says so."""
@@ -79,6 +81,8 @@ def ineffective(spec: dict[str, Any]) -> Iterator[str]:
     for name, value in spec.items():
         if name not in _IN_FORCE and _says_something(value):
             yield f"spec.{name} has no effect: {_NO_OPERATOR}"
+    if (spec.get("configuration") or {}).get("roleAggregationStrategy"):
+        yield f"spec.configuration.roleAggregationStrategy has no effect in this object: {_CHARTS_ROLES}"
     migrations = (spec.get("configuration") or {}).get("migrations") or {}
     if migrations.get("disableTLS"):
         yield "spec.configuration.migrations.disableTLS has no effect: machines always move encrypted"

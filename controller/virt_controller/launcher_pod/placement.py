@@ -42,6 +42,7 @@ _PROTECTION = {
     launchsecurity.SEV_ES: names.LABEL_SEV_ES,
     launchsecurity.SNP: names.LABEL_SEV_SNP,
     launchsecurity.TDX: names.LABEL_TDX,
+    launchsecurity.PV: names.LABEL_S390_PV,
 }
 
 

@@ -16,6 +16,7 @@ from virt_controller.launcher_pod import (
     networks,
     placement,
     probes,
+    reservations,
     scratch,
     sections,
     shares,
@@ -38,6 +39,7 @@ from virt_core.apis.pods import (
     SecurityContext,
 )
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.configvalues import UNCONFIGURED, ClusterConfig
 
 #: What the launcher's image can run: it has no shell, and no `true`.
 END_AT_ONCE = ("python3", "-I", "-S", "-c", "")
@@ -62,6 +64,7 @@ SECTIONS: tuple[Section, ...] = (
     guaranteed.own_cpus,
     sections.devices,
     sections.node_devices,
+    reservations.reservations,
     sections.ports,
     networks.networks,
     probes.probes,
@@ -136,11 +139,11 @@ def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> 
         service_account_name=spec.service_account_name or parts.service_account,
         # A VM's process has no access to the API; only a guest that is to have a token gets one.
         automount_service_account_token=bool(parts.service_account),
-        security_context=pod_security(),
+        security_context=pod_security(config.cluster),
         image_pull_secrets=[LocalObjectReference(name=name) for name in parts.pull_secrets],
         hostname=(spec.hostname or vmi.metadata.name).replace(".", "-")[:63].rstrip("-"),
         subdomain=spec.subdomain,
-        affinity=placement.affinity(vmi, config, tsc.reach(vmi, config)),
+        affinity=reservations.apart(placement.affinity(vmi, config, tsc.reach(vmi, config)), vmi, config),
         scheduler_name=spec.scheduler_name,
         tolerations=spec.tolerations,
         priority_class_name=spec.priority_class_name,
@@ -152,14 +155,21 @@ def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> 
     )
 
 
-def pod_security() -> PodSecurityContext:
+def pod_security(cluster: ClusterConfig = UNCONFIGURED) -> PodSecurityContext:
     return PodSecurityContext(
         run_as_user=names.LAUNCHER_UID,
         run_as_group=names.LAUNCHER_GID,
         run_as_non_root=True,
         fs_group=names.LAUNCHER_GID,
-        seccomp_profile=SeccompProfile(type="RuntimeDefault"),
+        seccomp_profile=_system_calls(cluster),
     )
+
+
+def _system_calls(cluster: ClusterConfig) -> SeccompProfile:
+    """That of the runtime, unless the cluster names one that its nodes have."""
+    if cluster.seccomp_profile:
+        return SeccompProfile(type="Localhost", localhost_profile=cluster.seccomp_profile)
+    return SeccompProfile(type="RuntimeDefault")
 
 
 def _compute(config: TemplateConfig, parts: Parts) -> Container:

@@ -10,7 +10,7 @@ from virt_controller.launcher_pod import memory
 from virt_controller.launcher_pod.contributions import NotPermittedError, Parts
 from virt_core.apis import names
 from virt_core.apis.facts import grace_seconds
-from virt_core.apis.launchsecurity import TDX, protection
+from virt_core.apis.launchsecurity import SEV_FAMILY, TDX, protection
 from virt_core.apis.nodedevices import claims_asked, not_permitted, resources_asked
 from virt_core.apis.owncpus import vcpus
 from virt_core.apis.podparts import ObjectFieldSelector
@@ -141,6 +141,7 @@ def process(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         "--no-serial-log": config.cluster.disable_serial_console_log,
         "--no-free-page-reporting": config.cluster.disable_free_page_reporting,
         "--firmware-auto-selection": config.cluster.has("FirmwareAutoSelection"),
+        "--devices-near-memory": config.cluster.has("PCINUMAAwareTopology"),
         "--any-architecture": config.cluster.has(ANY_ARCHITECTURE),
         "--keep-after-failure": names.keeps_launcher(meta.annotations),
         "--fail-fast": names.ANNOTATION_FAIL_FAST in meta.annotations,
@@ -216,8 +217,11 @@ def node_devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         raise NotPermittedError(f"spec.{path}: {why}")
     counts = Counter(resource for _, resource in resources_asked(vmi.spec))
     wanted = {resource: str(count) for resource, count in counts.items()}
-    if kind := protection(vmi.spec):
-        wanted[names.RESOURCE_TDX if kind == TDX else names.RESOURCE_SEV] = "1"
+    kind = protection(vmi.spec)
+    if kind in SEV_FAMILY:
+        wanted[names.RESOURCE_SEV] = "1"
+    elif kind == TDX and vmi.metadata.annotations.get(names.ANNOTATION_QUOTE_SOCKET):
+        wanted[names.RESOURCE_TDX] = "1"  # The way to the service that vouches for the guest, if the cluster has one.
     return Parts(requests=wanted, limits=wanted, claims=tuple(claims_asked(vmi.spec)))
 
 

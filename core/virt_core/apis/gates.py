@@ -82,7 +82,7 @@ def why_off(gate: str) -> str:
 def warnings(enabled: Iterable[str]) -> list[str]:
     """What to tell somebody who lists these gates."""
     said = {
-        NOT_BUILT: "stands for something that is not built yet and has no effect",
+        NOT_BUILT: "stands for something that is not built and has no effect",
         GA: "is always on and need not be listed",
         DEPRECATED: "is deprecated",
         DISCONTINUED: "is discontinued and has no effect",

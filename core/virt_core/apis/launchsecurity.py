@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from virt_core.apis.vmi import VirtualMachineInstanceSpec
 
-SEV, SEV_ES, SNP, TDX = "sev", "sev-es", "snp", "tdx"
+SEV, SEV_ES, SNP, TDX, PV = "sev", "sev-es", "snp", "tdx", "s390-pv"
 #: What AMD's processors have.
 SEV_FAMILY = frozenset({SEV, SEV_ES, SNP})
 
@@ -17,6 +17,8 @@ def protection(spec: VirtualMachineInstanceSpec) -> str:
     security = spec.domain.launch_security
     if security is None:
         return ""
+    if spec.architecture == "s390x":
+        return PV  # There is one kind of it, so there is nothing to choose.
     if security.sev is not None:
         return SEV_ES if security.sev.policy is not None and security.sev.policy.encrypted_state else SEV
     if security.snp is not None:

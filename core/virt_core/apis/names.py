@@ -66,12 +66,15 @@ LABEL_PREFIX_MACHINE_TYPE = "machine-type.node.kubevirt.io/"
 LABEL_PREFIX_HOST_MODEL_CPU = "host-model-cpu.node.kubevirt.io/"
 LABEL_PREFIX_HOST_MODEL_FEATURES = "host-model-required-features.node.kubevirt.io/"
 LABEL_PREFIX_VM_ARCH = "kubevirt.io/vm-arch-"
+#: On a launcher Pod, with the UID of a claim that it may reserve.
+LABEL_PREFIX_RESERVATION = "pr.kubevirt.io/"
 LABEL_KSM_ENABLED = "kubevirt.io/ksm-enabled"
 LABEL_REALTIME = "kubevirt.io/realtime"
 LABEL_SEV = "kubevirt.io/sev"
 LABEL_SEV_ES = "kubevirt.io/sev-es"
 LABEL_SEV_SNP = "kubevirt.io/sev-snp"
 LABEL_TDX = "kubevirt.io/tdx"
+LABEL_S390_PV = "kubevirt.io/s390-pv"
 LABEL_KEPT_STATE = "persistent-state-for"
 LABEL_MIGRATION_NAME = "kubevirt.io/migrationName"
 LABEL_APPLY_STORAGE_PROFILE = "cdi.kubevirt.io/applyStorageProfile"
@@ -213,6 +216,8 @@ REASON_TSC_NOT_MIGRATABLE = "NoTSCFrequencyNotLiveMigratable"
 REASON_HOST_DEVICE_NOT_MIGRATABLE = "HostDeviceNotLiveMigratable"
 REASON_SEV_NOT_MIGRATABLE = "SEVNotLiveMigratable"
 REASON_TDX_NOT_MIGRATABLE = "TDXNotLiveMigratable"
+REASON_PV_NOT_MIGRATABLE = "SecureExecutionNotLiveMigratable"
+REASON_RESERVATION_NOT_MIGRATABLE = "PersistentReservationNotLiveMigratable"
 REASON_HYPERV_NOT_MIGRATABLE = "HypervPassthroughNotLiveMigratable"
 
 # status.reason of a failed VMI
@@ -348,6 +353,14 @@ RESOURCE_USERFAULTFD = "devices.kubevirt.io/userfaultfd"
 RESOURCE_PREFIX_HUGE_PAGES = "hugepages-"
 RESOURCE_SEV = "devices.kubevirt.io/sev"
 RESOURCE_TDX = "devices.kubevirt.io/tdx"
+RESOURCE_RESERVATIONS = "devices.kubevirt.io/pr-helper"
+
+#: Where a launcher that may ask it finds the helper for SCSI reservations, and where it listens on the node.
+SOCKET_RESERVATIONS = "/var/run/kubevirt/daemons/pr/pr-helper.sock"
+NODE_SOCKET_RESERVATIONS = "/run/virtpod/reservations/open/pr-helper.sock"
+
+#: Our profile of system calls, below the kubelet's directory of such profiles.
+SECCOMP_PROFILE = "kubevirt/kubevirt.json"
 
 # Inside the launcher Pod
 CONTAINER_COMPUTE = "compute"

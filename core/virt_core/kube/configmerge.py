@@ -24,6 +24,9 @@ Document = Mapping[str, Any]
 ROOT = "spec.configuration"
 _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _ROLLOUT = ("LiveUpdate", "Stage")
+_CUSTOM_PROFILE = ("seccompConfiguration", "virtualMachineInstanceProfile", "customProfile")
+_LOCAL_PROFILE = (*_CUSTOM_PROFILE, "localhostProfile")
+_ROLE_AGGREGATION = ("AggregateToDefault", "Manual")
 _ARCHITECTURES = ("amd64", "arm64", "s390x")
 
 
@@ -170,6 +173,7 @@ def _nodes(given: Document, config: ClusterConfig) -> dict[str, Any]:
         "permitted_host_devices": given.get("permittedHostDevices"),
         "minimum_tsc_hz": _at(given, "developerConfiguration", "minimumClusterTSCFrequency") or None,
         "persistent_reservation": _at(given, "persistentReservationConfiguration", "enabled"),
+        "seccomp_profile": _at(given, *_LOCAL_PROFILE) or "",
         "smbios": replace(config.smbios, **bios),
     }
 
@@ -195,7 +199,16 @@ def find_flaws(given: Document) -> Iterator[Flaw]:
     percent = _at(given, "developerConfiguration", "pvcTolerateLessSpaceUpToPercent")
     if percent is not None and not 0 <= percent <= 100:
         yield Flaw(_path("developerConfiguration", "pvcTolerateLessSpaceUpToPercent"), "must be between 0 and 100")
+    yield from _seccomp(given)
     yield from _unreadable(given)
+
+
+def _seccomp(given: Document) -> Iterator[Flaw]:
+    local = _at(given, *_LOCAL_PROFILE)
+    if local and _at(given, *_CUSTOM_PROFILE, "runtimeDefaultProfile"):
+        yield Flaw(_path(*_CUSTOM_PROFILE), "must name a profile of the nodes or that of the runtime, not both")
+    if local and (local.startswith("/") or ".." in local.split("/")):
+        yield Flaw(_path(*_LOCAL_PROFILE), f"must be a path below the kubelet's directory of profiles, not {local!r}")
 
 
 def _unreadable(given: Document) -> Iterator[Flaw]:
@@ -220,6 +233,7 @@ def _path(*keys: str) -> str:
 
 _CHOICES: dict[tuple[str, ...], tuple[str, ...]] = {
     ("imagePullPolicy",): _PULL_POLICIES,
+    ("roleAggregationStrategy",): _ROLE_AGGREGATION,
     ("network", "defaultNetworkInterface"): bindings.DEFAULTS,
     ("evictionStrategy",): eviction.STRATEGIES,
     ("vmRolloutStrategy",): _ROLLOUT,

@@ -109,6 +109,8 @@ class ClusterConfig:
     node_selectors: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
     permitted_host_devices: Mapping[str, Any] = field(default_factory=lambda: _EMPTY)
     persistent_reservation: bool = False
+    #: The profile of system calls that launchers have, below the kubelet's directory of them; empty: the runtime's.
+    seccomp_profile: str = ""
     minimum_tsc_hz: int = 0  #: 0: the lowest among the nodes.
     disable_free_page_reporting: bool = False
     disable_serial_console_log: bool = False

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from virt_core.apis import counter, names, travel
 from virt_core.apis.bindings import BRIDGE, binding_of
 from virt_core.apis.keptstate import keeps_tpm, keeps_variables
-from virt_core.apis.launchsecurity import TDX, protection
+from virt_core.apis.launchsecurity import PV, TDX, protection
 from virt_core.apis.owncpus import sees_cells
+from virt_core.apis.reservations import reserving
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
 from virt_core.kube.vmistatus import with_condition
@@ -33,8 +34,10 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
     if devices.host_devices or devices.gpus:
         return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, "the guest uses a device of its node"
     if kind := protection(vmi.spec):
-        reason = names.REASON_TDX_NOT_MIGRATABLE if kind == TDX else names.REASON_SEV_NOT_MIGRATABLE
-        return reason, "the guest's memory is closed to its node, so nobody can copy it"
+        reasons = {TDX: names.REASON_TDX_NOT_MIGRATABLE, PV: names.REASON_PV_NOT_MIGRATABLE}
+        return reasons.get(
+            kind, names.REASON_SEV_NOT_MIGRATABLE
+        ), "the guest's memory is closed to its node, so nobody can copy it"
     if counter.relies(vmi) and (vmi.status.topology_hints is None or not vmi.status.topology_hints.tsc_frequency):
         return names.REASON_TSC_NOT_MIGRATABLE, "nobody knows how fast the counter runs that the guest relies on"
     if devices.filesystems:
@@ -50,6 +53,9 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
         and features.hyperv_passthrough.enabled is not False
     ):
         return names.REASON_HYPERV_NOT_MIGRATABLE, "the guest has all of Hyper-V that its own node knows"
+    if held := reserving(vmi.spec):
+        text = f"what the guest reserves of the disk {held[0]} is reserved for its node"
+        return names.REASON_RESERVATION_NOT_MIGRATABLE, text
     if keeps_tpm(vmi.spec):
         # libvirt moves it along with the memory, unless it knows that the claim is shared; then two TPMs write to it.
         return names.REASON_DISKS_NOT_MIGRATABLE, "what its TPM has stored cannot move with it yet"

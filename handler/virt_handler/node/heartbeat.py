@@ -56,6 +56,11 @@ class Heartbeat:
         #: The node as it was when we last wrote to it, which saves reading it each time.
         self._node: Node | None = None
 
+    def labels(self) -> dict[str, str] | None:
+        """Those of the node, as they were at the last beat. From any thread."""
+        node = self._node
+        return node.metadata.labels if node is not None else None
+
     def run(self, stop: threading.Event) -> None:
         waker = threading.Thread(target=self._nudge_on, args=(stop,), name="heartbeat-stop", daemon=True)
         waker.start()

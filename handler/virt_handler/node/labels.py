@@ -30,6 +30,7 @@ OWNED_PREFIXES = (
     names.LABEL_REALTIME,
     names.LABEL_SEV,
     names.LABEL_TDX,
+    names.LABEL_S390_PV,
     LABEL_OBSOLETE_HOST_MODEL,
 )
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -143,6 +144,8 @@ def _protection(domain: ElementTree.Element) -> dict[str, str]:
         found[names.LABEL_SEV_SNP] = ""
     if "tdx" in kinds:
         found[names.LABEL_TDX] = ""
+    if domain.find("./features/s390-pv[@supported='yes']") is not None:
+        found[names.LABEL_S390_PV] = ""
     return found
 
 

@@ -25,7 +25,9 @@ def free_ports(live: Domain) -> list[int]:
     taken = {
         bus_of(address) for kind in KINDS for device in devices_of(live, kind).values() if (address := _pci(device))
     }
-    ports = {c.index or 0 for c in live.devices.controllers if c.model == "pcie-root-port"}
+    # Ports of an expander bus are those of devices that sit near their memory.
+    on_root = (c for c in live.devices.controllers if c.address is None or not bus_of(c.address))
+    ports = {c.index or 0 for c in on_root if c.model == "pcie-root-port"}
     return sorted(ports - taken)
 
 

@@ -70,6 +70,8 @@ class Context:
     free_page_reporting: bool = True
     #: Whether libvirt chooses the firmware's files, by what the machine needs of it.
     libvirt_chooses_firmware: bool = False
+    #: Where the kernel tells near which memory cell a device of the node is; None: they sit anywhere.
+    sys: Path | None = None
     #: Of the node, by the API's name.
     node_architecture: str = "amd64"
     #: Whether a machine of another architecture than the node's may run here.

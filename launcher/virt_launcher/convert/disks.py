@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from virt_core.apis import names
 from virt_core.apis.devices import CDRomTarget, DiskTarget
 from virt_core.apis.devices import Disk as DiskSpec
 from virt_launcher.convert.context import Context
@@ -9,7 +10,7 @@ from virt_launcher.convert.cpu import topology_of
 from virt_launcher.convert.pci import parse_address
 from virt_launcher.disks.sources import DiskSource
 from virt_launcher.domain.devices import Address
-from virt_launcher.domain.disks import BackingStore, Disk
+from virt_launcher.domain.disks import BackingStore, Disk, Reservations
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
 
@@ -83,6 +84,8 @@ def _set_source(disk: Disk, source: DiskSource | None, spec: DiskSpec, path: str
         raise InvalidVMIError(f"{path}.lun", f"volume {spec.name!r} is not a block device; use a claim in block mode")
     if spec.lun is not None and disk.bus != "scsi":
         raise InvalidVMIError(f"{path}.lun.bus", "a lun must be on the scsi bus")
+    if spec.lun is not None and spec.lun.reservation:
+        disk.reservations = Reservations(managed=False, type="unix", path=names.SOCKET_RESERVATIONS, mode="client")
     if source.preallocated:
         disk.discard = None
     if spec.shareable and source.format != "raw":

@@ -1,9 +1,9 @@
-"""Memory that the node cannot read: AMD SEV, SEV-SNP and Intel TDX."""
+"""Memory that the node cannot read: AMD SEV, SEV-SNP, Intel TDX and the protected guests of s390x."""
 
 from __future__ import annotations
 
 from virt_core.apis import names
-from virt_core.apis.launchsecurity import SEV_ES, SEV_FAMILY, SNP, TDX, protection
+from virt_core.apis.launchsecurity import PV, SEV_ES, SNP, TDX, protection
 from virt_launcher.convert.context import Context
 from virt_launcher.domain.domain import Domain
 from virt_launcher.domain.machine import LaunchSecurity
@@ -19,11 +19,13 @@ def configure_launch_security(context: Context, domain: Domain) -> None:
     kind = protection(context.vmi.spec)
     if not kind:
         return
-    domain.launch_security = _of_tdx(context) if kind == TDX else _of_sev(context, kind)
-    if kind in SEV_FAMILY:
-        _ask_iommu(domain)
-    elif domain.features is not None:
-        domain.features.pmu = False
+    if kind == TDX:
+        domain.launch_security = _of_tdx(context)
+        if domain.features is not None:
+            domain.features.pmu = False
+        return
+    domain.launch_security = LaunchSecurity(type=PV) if kind == PV else _of_sev(context, kind)
+    _ask_iommu(domain)
 
 
 def _of_sev(context: Context, kind: str) -> LaunchSecurity:

@@ -5,10 +5,6 @@ from __future__ import annotations
 #: path below the spec, what is said of it
 NOT_BUILT: tuple[tuple[str, str], ...] = (
     (
-        "domain.devices.disks[].lun.reservation",
-        "SCSI persistent reservation is not built yet; no shared SCSI disk was here to try it on",
-    ),
-    (
         "domain.devices.disks[].changedBlockTracking",
         "the backup of a VM is not built yet; copy the claims of a stopped VM by your storage's own means",
     ),

@@ -8,7 +8,7 @@ more of them, and so has the SCSI controller for hot-plugged disks: what joins t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from virt_core.apis import names
 from virt_core.apis.interfaces import MOST_PCI_PORTS, interface_slots
@@ -17,6 +17,9 @@ from virt_launcher.convert.memory import boot_memory
 from virt_launcher.domain.devices import Address, Controller
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
+
+if TYPE_CHECKING:
+    from virt_launcher.convert.expanders import Near
 
 #: Ports for network cards, once there is one.
 _CARDS = 4
@@ -27,9 +30,11 @@ _SMALL_BYTES, _SMALL, _LARGE = 2 << 30, (8, 3), (16, 6)
 def configure_ports(context: Context, domain: Domain) -> None:
     """After all devices. Those that have an address keep it."""
     hotplug = not context.vmi.spec.domain.devices.disable_hotplug
+    near = _near_cells(context, domain)
+    apart = {id(device) for each in near for device in each.devices}
     placed = {bus_of(device.address) for device in pci_express(domain) if device.address is not None}
     kept = _kept_for_cards(context, domain) if hotplug else 0
-    seats = [*_seats(domain, kept, hotplug)]
+    seats = [seat for seat in _seats(domain, kept, hotplug) if id(seat) not in apart]
     free = [bus for bus in range(1, len(seats) + len(placed) + 1) if bus not in placed]
     for bus, device in zip(free, seats, strict=False):
         if device is not None:
@@ -38,6 +43,19 @@ def configure_ports(context: Context, domain: Domain) -> None:
     count = _count(boot_memory(context), len(seats) - kept + len(placed - {0}), last) if hotplug else last
     ports = (Controller(type="pci", index=index, model="pcie-root-port") for index in range(1, count + 1))
     domain.devices.controllers.extend(ports)
+    if near:
+        from virt_launcher.convert.expanders import expand
+
+        domain.devices.controllers.extend(expand(near, count + 1))
+
+
+def _near_cells(context: Context, domain: Domain) -> list[Near]:
+    """Devices of the node that sit near the memory of the guest that they are near to. Few machines have any."""
+    if context.sys is None or domain.numa_tune is None:
+        return []
+    from virt_launcher.convert.expanders import near_cells
+
+    return near_cells(domain, context.sys)
 
 
 def bus_of(address: Address) -> int:

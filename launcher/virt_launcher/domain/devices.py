@@ -29,6 +29,9 @@ class Controller:
     model: str | None = at("@model")
     iothread: int | None = at("driver/@iothread")
     queues: int | None = at("driver/@queues")
+    #: The number of an expander bus, and the memory cell that it belongs to.
+    bus_number: int | None = at("target/@busNr")
+    cell: int | None = at("target/node")
     hole64: Amount | None = at("pcihole64")
     iommu: bool | None = at("driver/@iommu", words=ON_OFF)
     address: Address | None = at("address")

@@ -21,6 +21,16 @@ class BackingStore:
 
 
 @record(kw_only=True, slots=True)
+class Reservations:
+    """Who carries out what the guest asks of a SCSI disk about reservations: a helper that is not libvirt's own."""
+
+    managed: bool | None = at("@managed")
+    type: str | None = at("source/@type")
+    path: str | None = at("source/@path")
+    mode: str | None = at("source/@mode")
+
+
+@record(kw_only=True, slots=True)
 class Disk:
     type: str | None = at("@type")
     device: str | None = at("@device")
@@ -37,6 +47,7 @@ class Disk:
     iommu: bool | None = at("driver/@iommu", words=ON_OFF)
     source_file: str | None = at("source/@file")
     source_dev: str | None = at("source/@dev")
+    reservations: Reservations | None = at("source/reservations")
     backing_store: BackingStore | None = at("backingStore")
     target: str | None = at("target/@dev")
     bus: str | None = at("target/@bus")

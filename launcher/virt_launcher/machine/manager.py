@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from virt_core.apis import handoffs
@@ -424,6 +425,7 @@ class DomainManager:
             libvirt_chooses_firmware=self._settings.firmware_auto_selection,
             node_architecture=node_architecture(),
             any_architecture=self._settings.any_architecture,
+            sys=Path("/sys") if self._settings.devices_near_memory else None,
             share_sockets=str(self._settings.paths.share_sockets),
         )
 

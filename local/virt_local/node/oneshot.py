@@ -16,12 +16,12 @@ from typing import Any
 from virt_core.apis.base import encode
 from virt_core.apis.podparts import ResourceRequirements
 from virt_core.apis.pods import Capabilities, Container, Pod, SecurityContext
+from virt_core.runtime.seccomp import default_profile
 from virt_local.node.devices import PATHS, PREFIX, devices_of, offered
 from virt_local.node.images.host import HostImage, path_variable
 from virt_local.node.images.root import OciMount, drop_overlay, mount_overlay
 from virt_local.node.layout import remove_tree, write_atomic
 from virt_local.node.oci.context import BundleContext, User
-from virt_local.node.oci.security import default_seccomp
 from virt_local.node.oci.spec import render
 from virt_local.node.runtime import cgroups
 from virt_local.node.runtime.monitor import UMASK
@@ -80,7 +80,7 @@ def run_host_container(
                 netns=None,
                 mounts=[_scratch(), *(_bind(mount) for mount in mounts)],
                 devices=[device for name in names if name in PATHS for device in devices_of(_container([], [name]))],
-                seccomp=default_seccomp(),
+                seccomp=default_profile(),
                 unified_cgroups=cgroups.only_unified(),
             )
             return _run(render(context), bundle, Runc(runc, bundle / "runc"), timeout_s, stop or threading.Event())

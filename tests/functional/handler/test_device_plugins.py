@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 from collections.abc import Iterator
+from contextlib import chdir as within
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +17,7 @@ from framework.fake_kubelet import FakeKubelet
 from framework.waiting import eventually, no_leaked_threads, running
 
 from tests.unit.launcher.cases import Case, context_of
+from virt_core.apis import names
 from virt_core.kube.configvalues import ClusterConfig
 from virt_core.rpc.status import failure_of
 from virt_core.runtime.clock import SystemClock
@@ -108,6 +112,41 @@ def test_node_offers_what_it_has_and_nothing_else(rig: Rig) -> None:
         assert not options.get_preferred_allocation_available
     assert rig.readiness[0] is True
     eventually(lambda: not (rig.kubelet.directory / "kubevirt-tun.sock").exists())
+
+
+def test_a_helpers_socket_is_a_mount_of_its_directory(rig: Rig) -> None:
+    """Offered while the cluster allows it and somebody listens; a socket that is made anew is the same one."""
+    path = rig.root / names.NODE_SOCKET_RESERVATIONS.lstrip("/")
+    path.parent.mkdir(parents=True)
+    resource = names.RESOURCE_RESERVATIONS
+
+    def listen() -> None:
+        with socket.socket(socket.AF_UNIX) as server, within(path.parent):
+            server.bind(path.name)
+
+    listen()
+    rig.node("/dev/net/tun")
+    with rig.manager() as manager:
+        eventually(manager.ready)
+        assert resource not in rig.kubelet.registrations
+        rig.configuration = ClusterConfig(persistent_reservation=True, raw={"virtualMachineInstancesPerNode": 3})
+        manager.wake()
+        eventually(lambda: len(rig.kubelet.healthy(resource)) == 3)
+        answer = rig.kubelet.allocate(resource, "pr-helper0")
+        assert not answer.devices
+        [mount] = answer.mounts
+        assert (mount.host_path, mount.container_path) == (
+            os.path.dirname(names.NODE_SOCKET_RESERVATIONS),
+            os.path.dirname(names.SOCKET_RESERVATIONS),
+        )
+        assert mount.read_only
+        path.unlink()
+        eventually(lambda: not rig.kubelet.healthy(resource))
+        with pytest.raises(grpc.RpcError, match="nobody listens"):
+            rig.kubelet.allocate(resource, "pr-helper0")
+        listen()
+        eventually(lambda: len(rig.kubelet.healthy(resource)) == 3)
+        assert manager.ready()
 
 
 def test_device_vanishes_and_returns(rig: Rig) -> None:

@@ -224,6 +224,13 @@ def test_words_to_an_operator_are_answered() -> None:
     assert update(thing("KubeVirt", spec), thing("KubeVirt", {}), "/kubevirt-validate-update").warnings
 
 
+def test_who_may_do_what_is_said_in_the_chart() -> None:
+    [said] = create(thing("KubeVirt", {"configuration": {"roleAggregationStrategy": "Manual"}})).warnings
+    assert said.startswith("spec.configuration.roleAggregationStrategy has no effect in this object: ")
+    refused = create(thing("KubeVirt", {"configuration": {"roleAggregationStrategy": "Sometimes"}}))
+    assert refused.causes == [("spec.configuration.roleAggregationStrategy", "FieldValueInvalid")]
+
+
 def test_moves_are_encrypted_whatever_one_asks_for() -> None:
     spec = {"configuration": {"migrations": {"disableTLS": True, "network": "moves"}}}
     [said] = create(thing("KubeVirt", spec)).warnings

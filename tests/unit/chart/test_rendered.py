@@ -112,6 +112,35 @@ def test_only_virt_handler_is_privileged() -> None:
             assert all("hostPath" not in volume for volume in spec.get("volumes", []))
 
 
+def test_roles_join_kubernetes_own_unless_somebody_else_gives_out_rights() -> None:
+    def joined(values: str) -> list[str]:
+        roles = [obj for obj in rendered(values) if obj["kind"] == "ClusterRole"]
+        return [key for role in roles for key in role["metadata"].get("labels", {}) if "/aggregate-to-" in key]
+
+    assert sorted(key.rpartition("-")[2] for key in joined("")) == ["admin", "edit", "view"]
+    assert joined("kubevirt: {configuration: {roleAggregationStrategy: AggregateToDefault}}") == joined("")
+    assert joined("kubevirt: {configuration: {roleAggregationStrategy: Manual}}") == []
+
+
+RESERVATIONS = "kubevirt: {configuration: {persistentReservationConfiguration: {enabled: true}}}"
+
+
+def test_the_helper_for_reservations_runs_where_they_are_allowed_with_one_right() -> None:
+    assert "virt-reserve" not in dict(pod_specs())
+    spec = one("DaemonSet", "virt-reserve", RESERVATIONS)["spec"]["template"]["spec"]
+    assert spec["automountServiceAccountToken"] is False
+    assert not spec.keys() & {"hostPID", "hostNetwork", "hostIPC"}
+    [container] = spec["containers"]
+    security = container["securityContext"]
+    assert "privileged" not in security
+    assert security["allowPrivilegeEscalation"] is False
+    assert security["capabilities"]["drop"] == ["ALL"]
+    assert "SYS_ADMIN" not in security["capabilities"]["add"]
+    [volume] = spec["volumes"]
+    assert names.NODE_SOCKET_RESERVATIONS.startswith(volume["hostPath"]["path"] + "/")
+    assert container["args"] == [f"--directory={volume['hostPath']['path']}"]
+
+
 def test_every_pod_has_an_account_of_its_own() -> None:
     accounts = {name: spec["serviceAccountName"] for name, spec in pod_specs()}
     assert len(set(accounts.values())) == len(accounts) == 4

@@ -35,6 +35,13 @@ def test_nothing_configured_is_the_defaults() -> None:
     assert not config.has("HostDisk")
 
 
+PROFILE = "seccompConfiguration.virtualMachineInstanceProfile.customProfile"
+
+
+def seccomp(**profile: Any) -> dict[str, Any]:
+    return {"seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": profile}}}
+
+
 @pytest.mark.parametrize(
     ("given", "field", "expected"),
     [
@@ -61,6 +68,8 @@ def test_nothing_configured_is_the_defaults() -> None:
         ({"imagePullPolicy": "Always"}, "image_pull_policy", "Always"),
         ({"permittedHostDevices": {"usb": []}}, "permitted_host_devices", {"usb": []}),
         ({"persistentReservationConfiguration": {"enabled": True}}, "persistent_reservation", True),
+        (seccomp(localhostProfile="kubevirt/kubevirt.json"), "seccomp_profile", "kubevirt/kubevirt.json"),
+        (seccomp(runtimeDefaultProfile=True), "seccomp_profile", ""),
         ({"virtualMachineOptions": {"disableFreePageReporting": {}}}, "disable_free_page_reporting", True),
         ({"virtualMachineOptions": {"disableSerialConsoleLog": {}}}, "disable_serial_console_log", True),
         ({"vmStateStorageClass": "fast"}, "vm_state_storage_class", "fast"),
@@ -139,6 +148,9 @@ def test_log_levels(verbosity: dict[str, Any], component: str, node: str, expect
         ({"network": {"defaultNetworkInterface": "smoke"}}, "network.defaultNetworkInterface"),
         ({"evictionStrategy": "Later"}, "evictionStrategy"),
         ({"vmRolloutStrategy": "Now"}, "vmRolloutStrategy"),
+        (seccomp(localhostProfile="../../etc/passwd"), f"{PROFILE}.localhostProfile"),
+        (seccomp(localhostProfile="/etc/passwd"), f"{PROFILE}.localhostProfile"),
+        (seccomp(localhostProfile="a.json", runtimeDefaultProfile=True), PROFILE),
         ({"instancetype": {"referencePolicy": "guess"}}, "instancetype.referencePolicy"),
         (
             {"architectureConfiguration": {"defaultArchitecture": "vax"}},

@@ -287,6 +287,7 @@ def test_a_device_that_nobody_permits_is_not_asked_for(permitted: dict[str, Any]
     [
         ("FirmwareAutoSelection", "--firmware-auto-selection"),
         ("CrossArchitectureVirtualization", "--any-architecture"),
+        ("PCINUMAAwareTopology", "--devices-near-memory"),
     ],
 )
 def test_the_launcher_is_told_what_the_cluster_allows(gate: str, flag: str) -> None:
@@ -381,6 +382,16 @@ def test_probes_by_the_network_ask_the_pod() -> None:
     }
     [first] = first_consumer(render(asked, CONFIG)).spec.containers
     assert (first.readiness_probe, first.liveness_probe) == (None, None)
+
+
+def test_the_cluster_says_which_system_calls_a_machine_may_use() -> None:
+    def profile(name: str) -> Any:
+        pod = render(vmi(), replace(CONFIG, cluster=ClusterConfig(seccomp_profile=name)))
+        return to_plain(pod.spec)["securityContext"]["seccompProfile"]
+
+    assert profile("") == {"type": "RuntimeDefault"}
+    own = {"type": "Localhost", "localhostProfile": "kubevirt/kubevirt.json"}
+    assert profile("kubevirt/kubevirt.json") == own
 
 
 def test_a_vsock_is_asked_of_the_node() -> None:

@@ -169,10 +169,18 @@ def test_a_machine_with_hidden_memory_waits_for_a_node_that_can_hide_it(
 ) -> None:
     """Though none can: elsewhere the guest would run, and the node read it."""
     domain = {"devices": {}, "launchSecurity": security}
-    found = to_plain(render(vmi(spec={"domain": domain}), TemplateConfig("launcher:v1")).spec)
+    noted = {"annotations": {names.ANNOTATION_QUOTE_SOCKET: "/run/tdx/quotes.sock"}}
+    found = to_plain(render(vmi(spec={"domain": domain}, metadata=noted), TemplateConfig("launcher:v1")).spec)
     assert found["nodeSelector"][label] == ""
     (compute,) = found["containers"]
     assert compute["resources"]["limits"][resource] == compute["resources"]["requests"][resource] == "1"
+
+
+def test_a_protected_guest_of_s390x_waits_for_a_node_that_has_such() -> None:
+    machine = vmi(spec={"architecture": "s390x", "domain": {"devices": {}, "launchSecurity": {}}})
+    found = to_plain(render(machine, TemplateConfig("launcher:v1")).spec)
+    assert found["nodeSelector"]["kubevirt.io/s390-pv"] == ""
+    assert "devices.kubevirt.io" not in str(found["containers"][0]["resources"])
 
 
 def test_memory_is_booked_for_hidden_memory() -> None:

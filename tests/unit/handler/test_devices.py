@@ -11,6 +11,7 @@ from virt_core.kube.configvalues import ClusterConfig
 from virt_handler.node.devices.permitted import permitted_pools
 from virt_handler.node.devices.plugin import PluginServicer, socket_name
 from virt_handler.node.devices.shared import SharedDevice, machines_per_node
+from virt_handler.node.devices.sockets import Place, quotes
 from virt_handler.node.devices.units import Host, Pool, UnitGoneError
 from virt_protos.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
 
@@ -99,6 +100,27 @@ def test_file_in_a_devices_place_is_no_device(machine: Machine) -> None:
     (machine.root / "dev").mkdir()
     (machine.root / "dev" / "kvm").write_text("")
     assert not SharedDevice("devices.kubevirt.io/kvm", "/dev/kvm", machine.host, lambda: 1).usable
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/var/run/tdx-qgs/qgs.socket", Place("/run/tdx-qgs/qgs.socket", "/var/run/tdx-qgs/qgs.socket")),
+        ("/run/tdx/qgs.socket", Place("/run/tdx/qgs.socket", "/run/tdx/qgs.socket")),
+        ("", None),
+        ("relative/tdx/qgs.socket", None),
+        ("/run/../etc/passwd", None),
+        # The directory is handed out whole.
+        ("/qgs.socket", None),
+        ("/run/qgs.socket", None),
+        ("/var/run/qgs.socket", None),
+        (7, None),
+    ],
+)
+def test_the_quote_service_is_reached_by_a_directory_of_its_own(path: object, place: Place | None) -> None:
+    raw = {"confidentialCompute": {"tdx": {"attestation": {"qgsSocketPath": path}}}}
+    assert quotes(ClusterConfig(raw=raw, feature_gates=frozenset({"WorkloadEncryptionTDX"}))) == place
+    assert quotes(ClusterConfig(raw=raw)) is None
 
 
 @pytest.mark.parametrize(("wish", "count"), [(None, 1000), (25, 25), (0, 1000), ("7", 1000), (10**9, 10_000)])

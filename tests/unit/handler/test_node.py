@@ -69,6 +69,7 @@ RICH_DOMAIN = DOMAIN.replace(
     """</cpu><features><sev supported='yes'><maxGuests>99</maxGuests><maxESGuests>10</maxESGuests></sev>
 <hyperv supported='yes'><enum name='features'><value>vpindex</value><value>stimer</value></enum></hyperv>
 <launchSecurity supported='yes'><enum name='sectype'><value>sev</value><value>sev-snp</value></enum></launchSecurity>
+<s390-pv supported='yes'/>
 </features></domain""",
 )
 
@@ -85,6 +86,7 @@ def test_labels_of_a_rich_node() -> None:
         names.LABEL_SEV: "",
         names.LABEL_SEV_ES: "",
         names.LABEL_SEV_SNP: "",
+        names.LABEL_S390_PV: "",
     }
 
 

@@ -295,10 +295,17 @@ def test_a_guest_of_another_architecture_says_that_it_is_emulated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("security", "reason"), [({"snp": {}}, "SEVNotLiveMigratable"), ({"tdx": {}}, "TDXNotLiveMigratable")]
+    ("security", "architecture", "reason"),
+    [
+        ({"snp": {}}, "amd64", "SEVNotLiveMigratable"),
+        ({"tdx": {}}, "", "TDXNotLiveMigratable"),
+        ({}, "s390x", "SecureExecutionNotLiveMigratable"),
+    ],
 )
-def test_memory_that_the_node_cannot_read_stays_where_it_is(security: dict[str, Any], reason: str) -> None:
-    hidden = handed_over(spec={"domain": {"devices": {}, "launchSecurity": security}})
+def test_memory_that_the_node_cannot_read_stays_where_it_is(
+    security: dict[str, Any], architecture: str, reason: str
+) -> None:
+    hidden = handed_over(spec={"architecture": architecture, "domain": {"devices": {}, "launchSecurity": security}})
     assert condition(status.reported(hidden, view(), Step(), NOW), "LiveMigratable") == ("False", reason)
 
 
@@ -324,6 +331,13 @@ def test_all_that_a_node_knows_of_hyper_v_ties_a_guest_to_it() -> None:
     tied = handed_over(spec={"domain": {"devices": {}, "features": {"hypervPassthrough": {"enabled": True}}}})
     found = condition(status.reported(tied, view(), Step(), NOW), "LiveMigratable")
     assert found == ("False", "HypervPassthroughNotLiveMigratable")
+
+
+def test_what_a_guest_reserves_is_reserved_for_its_node() -> None:
+    disks = [{"name": "shared", "lun": {"bus": "scsi", "reservation": True}}]
+    holder = handed_over(spec={"domain": {"devices": {"disks": disks}}})
+    found = condition(status.reported(holder, view(), Step(), NOW), "LiveMigratable")
+    assert found == ("False", "PersistentReservationNotLiveMigratable")
 
 
 def test_a_guest_that_sees_the_cells_of_its_node_stays_there() -> None:

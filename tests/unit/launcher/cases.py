@@ -20,6 +20,9 @@ MACHINE_DIR = f"/var/run/kubevirt-private/{UID}"
 #: What drivers of resource claims left in the Pod.
 DEVICE_METADATA = Path(__file__).parent / "device-metadata"
 
+#: What the kernel says of devices: some are near a memory cell, some near none.
+SYSFS = Path(__file__).parent / "sysfs"
+
 ON_ROOT = {"kubevirt.io/placePCIDevicesOnRootComplex": "true"}
 
 
@@ -494,6 +497,7 @@ CASES: dict[str, Case] = {
                     disk("file-ro"),
                     disk("block"),
                     {"name": "block-lun", "lun": {"bus": "scsi"}, "serial": "of-nobody"},
+                    {"name": "block-held", "lun": {"bus": "scsi", "reservation": True}, "shareable": True},
                     disk("layer"),
                     disk("layer-block"),
                     {"name": "files", "cdrom": {"bus": "sata"}},
@@ -505,7 +509,7 @@ CASES: dict[str, Case] = {
             "volumes": [
                 *(
                     {"name": name, "persistentVolumeClaim": {"claimName": name}}
-                    for name in ("file", "file-full", "block", "block-lun", "shared")
+                    for name in ("file", "file-full", "block", "block-lun", "block-held", "shared")
                 ),
                 {"name": "file-ro", "persistentVolumeClaim": {"claimName": "c", "readOnly": True}},
                 {"name": "layer", "ephemeral": {"persistentVolumeClaim": {"claimName": "c"}}},
@@ -567,6 +571,29 @@ CASES: dict[str, Case] = {
         },
         spec={"volumes": [ROOT]},
         context={"environment": GIVEN},
+    ),
+    "host-devices-near-memory": Case(
+        domain={
+            "cpu": {"cores": 3, "dedicatedCpuPlacement": True, "numa": {"guestMappingPassthrough": {}}},
+            "memory": {"guest": "130Mi", "hugepages": {"pageSize": "2Mi"}},
+            "devices": {
+                "disks": [disk("root")],
+                "interfaces": [NIC],
+                "gpus": [
+                    {"name": "first", "deviceName": "example.com/vgpu"},
+                    {"name": "of-no-cell", "deviceName": "example.com/vgpu"},
+                    {"name": "whole", "deviceName": "example.com/card"},
+                ],
+                "hostDevices": [{"name": "card", "deviceName": "example.com/card"}],
+            },
+        },
+        spec={"volumes": [ROOT]},
+        context={
+            "kvm": True,
+            "host_cpus": (TWO_CELLS[0], TWO_CELLS[4], TWO_CELLS[1]),
+            "environment": GIVEN,
+            "sys": SYSFS,
+        },
     ),
     "claimed-devices": Case(
         domain={
@@ -635,6 +662,11 @@ CASES: dict[str, Case] = {
         spec={"architecture": "arm64", "volumes": [ROOT]},
         annotations={"kubevirt.io/disablePCIHole64": "true"},
         context={"any_architecture": True},
+    ),
+    "s390x-protected": Case(
+        domain={"launchSecurity": {}, "devices": {"disks": [disk("root")], "interfaces": [NIC], "rng": {}}},
+        spec={"architecture": "s390x", "volumes": [ROOT]},
+        context={"node_architecture": "s390x", "kvm": True},
     ),
     "s390x": Case(
         domain={

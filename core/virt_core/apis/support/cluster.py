@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from virt_core.apis.support.feature import GATED, NOT_YET, WORKS, Feature, row
+from virt_core.apis.support.feature import GATED, NEVER, NOT_YET, WORKS, Feature, row
 
 #: Rows that code asks for by name.
 LIVE_MIGRATION = "live migration"
@@ -41,7 +41,10 @@ STORAGE: tuple[Feature, ...] = (
              fields="domain.devices.disks[].blockSize.matchVolume"),
     _storage(WORKS, "a discard granularity", "needs libvirt 9.7 on the node",
              fields="domain.devices.disks[].blockSize.custom.discardGranularity"),
-    _storage(NOT_YET, "SCSI persistent reservation", "no shared SCSI disk was here to try it on",
+    _storage(WORKS, "SCSI persistent reservation", "where the cluster's configuration allows it"
+             " (persistentReservationConfiguration); not on multipath devices, for which Debian's helper is not built;"
+             " such a machine does not move. The helper and QEMU's way to it were tried, no shared SCSI disk was here;"
+             " virt-local's node has no helper",
              fields="domain.devices.disks[].lun.reservation", gates="PersistentReservation"),
     _storage(GATED, "a path of the launcher's container as a volume", "a directory that the API server or a webhook of"
              " the cluster mounts in each container of the Pod, such as that of a token; by virtiofs, only to be read",
@@ -123,9 +126,10 @@ KINDS: tuple[Feature, ...] = (
     _kind(WORKS, "instance types and preferences", gates="InstancetypeReferencePolicy", subresources="expand-spec",
           vm_fields="instancetype preference", kinds="VirtualMachineInstancetype VirtualMachineClusterInstancetype"
           " VirtualMachinePreference VirtualMachineClusterPreference"),
-    _kind(NOT_YET, "a set of common instance types", "apply those that you want",
+    _kind(NEVER, "a set of common instance types that comes along", "apply those that you want; they are plain objects",
           gates="CommonInstancetypesDeploymentGate"),
-    _kind(NOT_YET, "a template of VMs", gates="Template"),
+    _kind(NEVER, "a template of VMs", "instance types and preferences say what VMs share, and Helm or Kustomize fill in"
+          " the rest", gates="Template"),
     _kind(WORKS, "presets", "deprecated", kinds="VirtualMachineInstancePreset"),
     _kind(WORKS, "the KubeVirt object", "as live configuration, without an operator: fields for one have no"
           " effect, and a warning says so", kinds="KubeVirt"),
@@ -138,13 +142,15 @@ OPERATION: tuple[Feature, ...] = (
     _run(WORKS, "the update of running machines to a new launcher", "by workloadUpdateStrategy of the KubeVirt object:"
          " LiveMigrate moves those that can move, Evict ends those that cannot, a few at a time; without it a machine"
          " has the new launcher from its next start on"),
-    _run(NOT_YET, "a seccomp profile of our own", "Pods have the runtime's default profile",
-         gates="KubevirtSeccompProfile"),
-    _run(NOT_YET, "the taking of our roles out of view, edit and admin", gates="OptOutRoleAggregation"),
+    _run(WORKS, "a seccomp profile of our own", "the runtime's with what post-copy and memory cells need; virt-handler"
+         " puts it on each node, and launchers have it where seccompConfiguration says kubevirt/kubevirt.json, else"
+         " the runtime's", gates="KubevirtSeccompProfile"),
+    _run(WORKS, "the taking of our roles out of view, edit and admin", "by roleAggregationStrategy in the values of the"
+         " chart (kubevirt.configuration)", gates="OptOutRoleAggregation"),
     _run(WORKS, "SELinux without a policy of our own", gates="DisableCustomSELinuxPolicy DockerSELinuxMCSWorkaround"),
-    _run(NOT_YET, "a hook of libvirt in the launcher", "the launcher changes the machine itself",
+    _run(NEVER, "a hook of libvirt in the launcher", "the launcher itself changes the machine that comes in a move",
          gates="LibvirtHooksServerAndClient"),
-    _run(NOT_YET, "metrics of machines as a collector of its own", "virt-handler collects them",
+    _run(NEVER, "metrics of machines by a collector of its own", "virt-handler collects them, in time and bounded",
          gates="VMStatsCollector"),
 )  # fmt: skip
 

@@ -7,10 +7,13 @@ import msgspec
 WORKS = "works"
 GATED = "gated"  #: Works where the cluster's configuration switches its feature gate on.
 NOT_YET = "not yet"
+NEVER = "never, by decision"  #: Others have it; we do it in another way, which the note names, or not at all.
+#: States in which nobody gets the feature.
+ABSENT = (NOT_YET, NEVER)
 
 
 class Feature(msgspec.Struct, frozen=True):
-    """One feature of the API. `what` is a noun phrase that `is not built yet` can follow; it is also the row's name.
+    """One feature of the API. `what` is a noun phrase that `is not built` can follow; it is also the row's name.
 
     A field is a path below the spec of a VMI (`fields`) or of a VM (`vm_fields`): `[]` stands for every entry of a
     list, and `=a|b` at the end means that only these values ask for the feature. Annotations may end so too.
@@ -31,7 +34,8 @@ class Feature(msgspec.Struct, frozen=True):
     @property
     def refusal(self) -> str:
         """The sentence for somebody who asks for it."""
-        return f"{self.what} is not built yet" + (f"; {self.note}" if self.note else "")
+        when = "by decision" if self.state == NEVER else "yet"
+        return f"{self.what} is not built {when}" + (f"; {self.note}" if self.note else "")
 
 
 def row(area: str, state: str, what: str, note: str = "", *, in_launcher: bool = True, **places: str) -> Feature:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from virt_core.apis import names
-from virt_core.apis.support.feature import GATED, NOT_YET, WORKS, Feature, row
+from virt_core.apis.support.feature import GATED, NEVER, NOT_YET, WORKS, Feature, row
 
 _cpu = partial(row, "processor and memory")
 _firmware = partial(row, "firmware")
@@ -36,10 +36,12 @@ PROCESSOR: tuple[Feature, ...] = (
          " manager policy, which virt-local's has not; needs the gate CPUManager",
          fields="domain.cpu.dedicatedCpuPlacement domain.cpu.isolateEmulatorThread", gates="CPUManager AlignCPUs"),
     _cpu(WORKS, "NUMA in the guest", "the memory cells of the node in which its own CPUs are; needs huge pages, and a"
-         " container runtime whose profile of system calls allows mbind; such a machine does not move",
+         " profile of system calls that allows mbind, as our own does (seccompConfiguration); such a machine does not"
+         " move",
          fields="domain.cpu.numa", gates="NUMA"),
-    _cpu(NOT_YET, "devices of the node close to the guest's memory cells", "no device of a node with several memory"
-         " cells was here to try it on", gates="PCINUMAAwareTopology"),
+    _cpu(GATED, "devices of the node close to the guest's memory cells", "for a guest that sees the cells of its node;"
+         " as XML, which libvirt and QEMU took; no device of a node with several cells was here to try it on",
+         gates="PCINUMAAwareTopology"),
     _cpu(WORKS, "real-time scheduling of vCPUs", "waits for a node that gives real-time threads all of a CPU"
          " (`kernel.sched_rt_runtime_us` is -1); needs NUMA in the guest", fields="domain.cpu.realtime"),
     _cpu(WORKS, "memory in huge pages", "the node needs such pages; virt-local's counts them at its start",
@@ -50,8 +52,9 @@ PROCESSOR: tuple[Feature, ...] = (
          fields="architecture", gates="MultiArchitecture"),
     _cpu(GATED, "a machine of another architecture than its node's", "by emulation, where the launcher has a QEMU"
          " for it; without a screen", gates="CrossArchitectureVirtualization"),
-    _cpu(NOT_YET, "a protected guest on s390x", "no such machine was here to try it on", gates="SecureExecution"),
-    _cpu(NOT_YET, "a hypervisor other than QEMU with KVM or emulation", "no machine with Hyper-V was here to try it on",
+    _cpu(WORKS, "a protected guest on s390x", "by launchSecurity; as XML, no such machine was here to try it on",
+         gates="SecureExecution"),
+    _cpu(NEVER, "a hypervisor other than QEMU with KVM or emulation", "one hypervisor, known well",
          gates="ConfigurableHypervisor"),
 )  # fmt: skip
 
@@ -114,8 +117,9 @@ HOST: tuple[Feature, ...] = (
           gates="HostDevices"),
     _host(WORKS, "the tag of a host device", "likewise as that of any device",
           fields="domain.devices.gpus[].tag domain.devices.hostDevices[].tag"),
-    _host(NOT_YET, "the making of mediated devices", "make them on the node; what is there is found; no such card was"
-          " here to try it on",
+    _host(WORKS, "the making of mediated devices", "by mediatedDevicesConfiguration of the KubeVirt object, one type"
+          " for each card; those that are not wanted any more go when nobody uses them, and those that others made"
+          " stay. Tried on a made-up sysfs, no such card was here; virt-local's node makes none",
           gates="DisableMDEVConfiguration"),
     _host(NOT_YET, "the move of a virtual GPU", "a machine with a device of the node does not move; no such card"
           " was here to try it on",
@@ -153,8 +157,9 @@ LIFE: tuple[Feature, ...] = (
     _life(GATED, "a hook sidecar", "from an image, or a script out of a ConfigMap; with a claim that it shares with"
           " the launcher",
           annotations=names.ANNOTATION_HOOK_SIDECARS, gates="Sidecar"),
-    _life(NOT_YET, "a plugin that changes machines", "a hook sidecar does it for one machine", gates="Plugins"),
-    _life(NOT_YET, "a launcher that runs as root", "it runs as uid 107, and never as root", gates="Root"),
+    _life(NEVER, "a plugin that changes all machines", "a hook sidecar does it for one machine, which says so",
+          gates="Plugins"),
+    _life(NEVER, "a launcher that runs as root", "it runs as uid 107, and never as root", gates="Root"),
     _life(WORKS, "a launcher without root", "its Pod fits a namespace that enforces `restricted`", gates="NonRoot PSA"),
     _life(WORKS, "the choice of a node", fields="nodeSelector affinity tolerations topologySpreadConstraints"
           " priorityClassName schedulerName", gates="CPUNodeDiscovery"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from virt_core.apis.support import cluster, machine
-from virt_core.apis.support.feature import NOT_YET, Feature
+from virt_core.apis.support.feature import ABSENT, Feature
 from virt_core.apis.support.paths import Paths
 
 FEATURES = machine.FEATURES + cluster.FEATURES
@@ -17,14 +17,14 @@ Missing: TypeAlias = tuple[str, Feature]
 class Support:
     def __init__(self, features: tuple[Feature, ...]) -> None:
         self.features = features
-        self.missing = [feature for feature in features if feature.state == NOT_YET]
+        self.missing = [feature for feature in features if feature.state in ABSENT]
         self._names = {feature.what: feature for feature in self.missing}
         self._machine = Paths([(path, feature) for feature in self.missing for path in feature.fields])
         self._vm = Paths([(path, feature) for feature in self.missing for path in feature.vm_fields])
         self._annotations = [(text, feature) for feature in self.missing for text in feature.annotations]
         self._kinds = {kind: feature for feature in self.missing for kind in feature.kinds}
         self.subresources = {name: feature for feature in self.missing for name in feature.subresources}
-        built = {gate for feature in features if feature.state != NOT_YET for gate in feature.gates}
+        built = {gate for feature in features if feature.state not in ABSENT for gate in feature.gates}
         #: Gates behind which there is nothing: they are off, whatever the cluster's configuration says.
         self.missing_gates = frozenset(gate for feature in self.missing for gate in feature.gates) - built
 

@@ -19,9 +19,10 @@ from virt_core.rpc.status import failure_of
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.inotify import Inotify
 from virt_core.runtime.logs import get_logger
+from virt_handler.node.devices.mediator import Mediator
 from virt_handler.node.devices.permitted import permitted_pools
 from virt_handler.node.devices.plugin import Plugin
-from virt_handler.node.devices.shared import SharedDevice, fixed_devices
+from virt_handler.node.devices.shared import Fixed, fixed_devices
 from virt_handler.node.devices.units import Host, Pool
 from virt_protos.deviceplugin.v1beta1 import deviceplugin_pb2 as pb
 from virt_protos.deviceplugin.v1beta1.deviceplugin_pb2_grpc import RegistrationStub
@@ -51,6 +52,7 @@ class DeviceManager:
         self._directory, self._config, self._clock = directory, config, clock
         self._host = host or Host()
         self.readiness_changed = readiness_changed
+        self.mediator = Mediator(self._host, clock, directory)
         self._fixed = fixed_devices(self._host, config)
         self._plugins: dict[str, Plugin] = {}
         self._permitted: object = None
@@ -95,6 +97,7 @@ class DeviceManager:
         Watched before it is looked at, so that what comes in between wakes us; and a directory that was not watched
         before may have got its devices just before it was, so then it is looked at once more.
         """
+        due_s = self.mediator.settle(self._config())
         for _ in range(_ROUNDS):
             known = dict(self._watched)
             self._watch(inotify)
@@ -105,16 +108,16 @@ class DeviceManager:
             plugin.look()
         wait_s = self._connect()
         self._judge()
-        return min(wait_s, RESCAN_S)
+        return min(wait_s, RESCAN_S, RESCAN_S if due_s is None else due_s)
 
     def _choose(self) -> None:
         """A fixed device counts from the moment that it is usable; then its absence is a fault, which is told."""
         config = self._config()
         if config.permitted_host_devices != self._permitted:
             self._permitted = config.permitted_host_devices
-            self._permit(permitted_pools(config, self._host))
+            self._permit(permitted_pools(config, self._host, self.mediator.withheld))
         for device in self._fixed:
-            open_to_guests = not device.gate or config.has(device.gate)
+            open_to_guests = device.allowed(config)
             if device.resource in self._plugins and not open_to_guests:
                 self._drop(device.resource)
             elif device.resource not in self._plugins and open_to_guests and device.usable:
@@ -138,7 +141,7 @@ class DeviceManager:
         self._plugins[pool.resource] = Plugin(pool, self.wake)
 
     def _watch(self, inotify: Inotify) -> None:
-        pools: list[Pool | SharedDevice] = [*self._fixed, *(plugin.pool for plugin in self._plugins.values())]
+        pools: list[Pool | Fixed] = [*self._fixed, *(plugin.pool for plugin in self._plugins.values())]
         wanted = {directory for pool in pools for path in pool.paths() for directory in self._host.directories_of(path)}
         wanted.add(self._directory)
         for directory in wanted:
@@ -214,7 +217,7 @@ class DeviceManager:
         log.info("registered with the kubelet", resource=plugin.pool.resource, socket=plugin.endpoint)
 
     def _judge(self) -> None:
-        common = [device.resource for device in self._fixed if not device.gate and device.resource in self._plugins]
+        common = [device.resource for device in self._fixed if device.common and device.resource in self._plugins]
         ready = bool(common) and all(self._plugins[key].servicer.connected for key in common)
         if ready != self._ready:
             self._ready = ready

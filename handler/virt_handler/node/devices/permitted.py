@@ -7,7 +7,7 @@ whoever looks at the node sees that something is missing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from virt_core.apis import names
@@ -35,10 +35,12 @@ class HostDevices:
     find: Finder
     env_prefix: str
     watched: tuple[str, ...]
+    #: Devices that are there and given to nobody any more.
+    withheld: Container[str] = ()
     _known: dict[str, Unit] = field(default_factory=dict)
 
     def look(self) -> list[Unit]:
-        present = {unit.id: replace(unit, healthy=self._has(unit)) for unit in self.find()}
+        present = {unit.id: replace(unit, healthy=self._may_give(unit)) for unit in self.find()}
         gone = {key: replace(unit, healthy=False) for key, unit in self._known.items() if key not in present}
         self._known = dict(sorted((gone | present).items()))
         return list(self._known.values())
@@ -59,15 +61,15 @@ class HostDevices:
             {variable: ",".join(unit.address for unit in chosen)},
         )
 
-    def _has(self, unit: Unit) -> bool:
-        return all(self.host.device(node) is not None for node in unit.nodes)
+    def _may_give(self, unit: Unit) -> bool:
+        return unit.id not in self.withheld and all(self.host.device(node) is not None for node in unit.nodes)
 
 
-def permitted_pools(config: ClusterConfig, host: Host) -> dict[str, Pool]:
+def permitted_pools(config: ClusterConfig, host: Host, withheld: Container[str] = ()) -> dict[str, Pool]:
     """A pool for each permitted resource that is ours to offer, by its name."""
     permitted = from_plain(dict(config.permitted_host_devices), PermittedHostDevices)
     found: dict[str, Pool] = {}
-    for pool in [*_pci(permitted, host), *_mediated(permitted, host), *_usb(permitted, host)]:
+    for pool in [*_pci(permitted, host), *_mediated(permitted, host, withheld), *_usb(permitted, host)]:
         if pool.resource in found or pool.resource.startswith(names.RESOURCE_DOMAIN):
             log.error("a resource of permittedHostDevices has the name of another kind", resource=pool.resource)
             continue
@@ -99,14 +101,14 @@ def _pci_finder(host: Host, selectors: frozenset[str]) -> Finder:
     return find
 
 
-def _mediated(permitted: PermittedHostDevices, host: Host) -> Iterator[Pool]:
+def _mediated(permitted: PermittedHostDevices, host: Host, withheld: Container[str]) -> Iterator[Pool]:
     for resource, types in _by_resource(
         (entry.resource_name, sysfs.normal_type(entry.mdev_name_selector))
         for entry in permitted.mediated_devices
         if not entry.external_resource_provider
     ).items():
         find = _mediated_finder(host, types)
-        yield HostDevices(resource, host, find, names.ENV_PREFIX_MDEV, (VFIO,))
+        yield HostDevices(resource, host, find, names.ENV_PREFIX_MDEV, (VFIO,), withheld)
 
 
 def _mediated_finder(host: Host, types: frozenset[str]) -> Finder:

@@ -124,7 +124,8 @@ def _device(unit: Unit) -> pb.Device:
 
 def _answer(allotment: Allotment) -> pb.ContainerAllocateResponse:
     devices = [pb.DeviceSpec(container_path=node, host_path=node, permissions=PERMISSIONS) for node in allotment.nodes]
-    return pb.ContainerAllocateResponse(envs=allotment.env, devices=devices)
+    mounts = [pb.Mount(host_path=outer, container_path=inner, read_only=True) for outer, inner in allotment.mounts]
+    return pb.ContainerAllocateResponse(envs=allotment.env, devices=devices, mounts=mounts)
 
 
 def _preferred(request: pb.ContainerPreferredAllocationRequest) -> pb.ContainerPreferredAllocationResponse:

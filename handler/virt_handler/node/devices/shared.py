@@ -9,15 +9,19 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from virt_core.apis import names
 from virt_core.kube.configvalues import ClusterConfig
 from virt_handler.node.capabilities import cpu_virtualises
+from virt_handler.node.devices.sockets import SharedSocket, sockets
 from virt_handler.node.devices.units import Allotment, Host, Unit, UnitGoneError
 
 #: As many VMs as a node takes when the cluster does not say otherwise.
 DEFAULT_COUNT = 1000
 MAX_COUNT = 10_000
+
+Fixed: TypeAlias = "SharedDevice | SharedSocket"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,14 @@ class SharedDevice:
     extra: Callable[[], bool] = lambda: True
     #: The feature gate that opens it to guests; "" for what every machine may use.
     gate: str = ""
+
+    @property
+    def common(self) -> bool:
+        """Whether the node waits for it before it takes machines."""
+        return not self.gate
+
+    def allowed(self, config: ClusterConfig) -> bool:
+        return not self.gate or config.has(self.gate)
 
     @property
     def usable(self) -> bool:
@@ -58,7 +70,7 @@ def _opens(path: str) -> bool:
     return True
 
 
-def fixed_devices(host: Host, config: Callable[[], ClusterConfig]) -> list[SharedDevice]:
+def fixed_devices(host: Host, config: Callable[[], ClusterConfig]) -> list[Fixed]:
     """What every machine may need; offered from the moment that the node has it."""
 
     def count() -> int:
@@ -71,6 +83,7 @@ def fixed_devices(host: Host, config: Callable[[], ClusterConfig]) -> list[Share
         SharedDevice(names.RESOURCE_USERFAULTFD, "/dev/userfaultfd", host, count),
         SharedDevice(names.RESOURCE_VHOST_VSOCK, "/dev/vhost-vsock", host, count, gate="VSOCK"),
         SharedDevice(names.RESOURCE_SEV, "/dev/sev", host, count, gate="WorkloadEncryptionSEV"),
+        *sockets(host, config, count),
     ]
 
 

@@ -32,6 +32,23 @@ class MediatedDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class CardType:
+    """A type of mediated devices that a card knows: how many more of it fit, and which there are."""
+
+    id: str
+    #: As people say it, or else the identifier.
+    name: str
+    available: int
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    name: str
+    types: tuple[CardType, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UsbDevice:
     name: str
     selector: str
@@ -73,6 +90,22 @@ def _mediated(entry: Path) -> MediatedDevice | None:
     # A type has a name for people or else only its identifier.
     name = _text(entry / "mdev_type" / "name") or kind
     return MediatedDevice(entry.name, normal_type(name), group, _numa(Path(os.path.realpath(entry)).parent))
+
+
+def cards(sys: str) -> list[Card]:
+    """What can be divided into mediated devices."""
+    found = ((entry, entry / "mdev_supported_types") for entry in _entries(sys, "class/mdev_bus"))
+    return [Card(entry.name, tuple(_card_type(kind) for kind in _entries(str(types), ""))) for entry, types in found]
+
+
+def _card_type(entry: Path) -> CardType:
+    devices = tuple(each.name for each in _entries(str(entry), "devices"))
+    name = normal_type(_text(entry / "name")) or entry.name
+    return CardType(entry.name, name, _number(entry / "available_instances") or 0, devices)
+
+
+def iommu_group(entry: str) -> str:
+    return _target(Path(entry), "iommu_group")
 
 
 def normal_type(name: str) -> str:

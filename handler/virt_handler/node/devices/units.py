@@ -24,10 +24,12 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """What a container gets: device nodes (the same path inside as on the host) and environment variables."""
+    """What a container gets: device nodes (the same path inside as on the host), environment variables, mounts."""
 
     nodes: tuple[str, ...]
     env: dict[str, str] = field(default_factory=dict)
+    #: Directories, only to be read: where on the host, where inside.
+    mounts: tuple[tuple[str, str], ...] = ()
 
 
 class UnitGoneError(LookupError):

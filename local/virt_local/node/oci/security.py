@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import json
 import os
-import platform
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from virt_core.apis.pods import Container, Pod, SeccompProfile, SecurityContext
 from virt_core.runtime.files import read_beneath
+from virt_core.runtime.seccomp import default_profile
 from virt_local.node.kernel import open_in_root
 from virt_local.node.oci.context import BundleContext, ContainerConfigError, User
 
@@ -44,10 +43,6 @@ MASKED_PATHS = _words(
 )
 READONLY_PATHS = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"]
 _MAX_PASSWD = 1 << 20
-_ARCHITECTURES = {
-    "x86_64": ["SCMP_ARCH_X86_64", "SCMP_ARCH_X86", "SCMP_ARCH_X32"],
-    "aarch64": ["SCMP_ARCH_AARCH64", "SCMP_ARCH_ARM"],
-}
 
 
 def context_of(container: Container) -> SecurityContext:
@@ -142,19 +137,12 @@ def seccomp_profile(pod: Pod, container: Container, local_profiles: Path) -> dic
     if profile is None or profile.type == "Unconfined" or is_privileged(container):
         return None
     if profile.type == "RuntimeDefault":
-        return default_seccomp()
+        return default_profile()
     if profile.type == "Localhost":
         return _local_profile(profile, local_profiles)
     raise ContainerConfigError(
         f"the seccomp profile type {profile.type!r} is not RuntimeDefault, Localhost or Unconfined"
     )
-
-
-@functools.cache
-def default_seccomp() -> dict[str, Any]:
-    text = resources.files("virt_local.node.oci").joinpath("seccomp.json").read_text()
-    profile: dict[str, Any] = json.loads(text)
-    return {**profile, "architectures": _ARCHITECTURES.get(platform.machine(), [])}
 
 
 def _local_profile(profile: SeccompProfile, directory: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pytest
 from virt_core.apis.base import from_plain
 from virt_core.apis.config import ConfigMap, Secret
 from virt_core.apis.pods import Container, Pod
+from virt_core.runtime.seccomp import default_profile
 from virt_local.node.images.layout import RunConfig
 from virt_local.node.images.root import Root
 from virt_local.node.oci.context import BundleContext, ContainerConfigError, Device, User
@@ -22,7 +23,6 @@ from virt_local.node.oci.security import (
     ALL_CAPABILITIES,
     capabilities,
     choose_user,
-    default_seccomp,
     lookup_user,
     seccomp_profile,
 )
@@ -200,21 +200,21 @@ def test_seccomp_profiles(tmp_path: Path) -> None:
 
     assert profile() is None
     assert profile(type="Unconfined") is None
-    assert profile(type="RuntimeDefault") == default_seccomp()
+    assert profile(type="RuntimeDefault") == default_profile()
     assert profile(type="Localhost", localhostProfile="own.json") == {"defaultAction": "SCMP_ACT_ALLOW"}
     with pytest.raises(ContainerConfigError, match="cannot be read"):
         profile(type="Localhost", localhostProfile="../../etc/passwd")
 
 
 def test_the_default_profile_denies_what_breaks_out() -> None:
-    rules = default_seccomp()["syscalls"]
+    rules = default_profile()["syscalls"]
     plain = {
         name for rule in rules if rule["action"] == "SCMP_ACT_ALLOW" and "args" not in rule for name in rule["names"]
     }
     denied = "mount umount2 unshare setns bpf kexec_load init_module open_by_handle_at userfaultfd io_uring_setup clone"
     assert not plain & set(denied.split())
     assert {"read", "execve", "futex", "epoll_wait", "openat", "memfd_create"} <= plain
-    assert default_seccomp()["defaultAction"] == "SCMP_ACT_ERRNO"
+    assert default_profile()["defaultAction"] == "SCMP_ACT_ERRNO"
 
 
 def test_a_launchers_bundle() -> None:

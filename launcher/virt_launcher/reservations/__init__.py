@@ -1,0 +1,1 @@
+"""The node's helper for SCSI persistent reservations, which machines ask by a socket."""
