@@ -7,7 +7,7 @@ just begun is given time to start.
 from __future__ import annotations
 
 from virt_core.apis.names import PHASE_RUNNING
-from virt_core.apis.networkview import REACHED, STOPPED, NetworkWalk
+from virt_core.apis.networkview import GUEST, REACHED, STOPPED, NetworkWalk
 from virt_core.apis.podnetworks import SOURCE_AGENT, sources
 from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface as StatusInterface
 from virt_core.runtime.times import parse_rfc3339
@@ -25,7 +25,7 @@ def whereabouts(facts: Facts) -> tuple[str, bool]:
     walk = _walk(facts, nic)
     if walk is not None and walk.state == REACHED:
         return f"; its address is {nic.ip_address}, and the guest answers there", False
-    if walk is not None and walk.state == STOPPED and _is_young(facts):
+    if walk is not None and walk.stops_at == GUEST and _is_young(facts):
         return f"; its Pod has the address {nic.ip_address}, which the guest does not use yet", False
     if walk is not None and walk.state == STOPPED:
         why = walk.sentence.rstrip(".")
