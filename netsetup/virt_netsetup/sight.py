@@ -14,7 +14,7 @@ from virt_netsetup.pyroute import IPRoute, NetlinkError
 from virt_netsetup.tables import name_for
 
 #: A guest can make up neighbours and MACs; the first ones tell enough.
-MOST = 16
+MOST = 8
 _STATES = {
     1: "incomplete",
     2: "reachable",
