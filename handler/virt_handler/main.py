@@ -49,6 +49,7 @@ from virt_handler.pods.gate import Gate
 from virt_handler.pods.network import NetworkWiring
 from virt_handler.pods.plugging import Plugging
 from virt_handler.service.forecasts import Forecasts
+from virt_handler.service.networks import Networks
 from virt_handler.service.node_server import Certificates, NodeServer, certificates, given_certificates
 from virt_handler.service.node_service import NodeServicer
 
@@ -234,7 +235,14 @@ def main(
     server = NodeServer(
         listen,
         certs,
-        lambda tls: NodeServicer(node_name, handler.sessions, handler.files, tls=tls, forecasts=handler.forecasts),
+        lambda tls: NodeServicer(
+            node_name,
+            handler.sessions,
+            handler.files,
+            tls=tls,
+            forecasts=handler.forecasts,
+            networks=Networks(handler.vmis.get, handler.network.observe),
+        ),
         names.tls_name_api(namespace),
     )
     if device_plugin_dir is None:

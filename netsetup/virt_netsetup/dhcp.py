@@ -38,6 +38,7 @@ class DhcpServers(Protocol):
     def start(self, server: DhcpServer) -> None: ...
     def stop(self, name: str) -> None: ...
     def known(self, name: str) -> bool: ...
+    def alive(self, name: str) -> bool: ...
 
 
 class Started(Struct):
@@ -60,6 +61,11 @@ class Dnsmasq(Value, frozen=True):
     def runs(self, server: DhcpServer) -> bool:
         started = self._started(server.name)
         return started is not None and started.ready and started.digest == _digest(server) and _alive(started)
+
+    def alive(self, name: str) -> bool:
+        """Whether it serves, whatever it was told to."""
+        started = self._started(name)
+        return started is not None and started.ready and _alive(started)
 
     def known(self, name: str) -> bool:
         """Whether there is something to stop, or to forget."""

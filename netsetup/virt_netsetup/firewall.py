@@ -42,10 +42,17 @@ class Firewall:
         """Whether the table is there, in this version and with all its rules."""
         if not self.exists(table.family, table.name):
             return False
-        listed = self._run([{"list": {"table": {"family": table.family, "name": table.name}}}])
+        listed = self._list(table.family, table.name)
         chains = {entry["chain"]["name"] for entry in listed if "chain" in entry}
         rules = sum("rule" in entry for entry in listed)
         return table.marker in chains and rules == len(table.rules)
+
+    def entries(self, family: str, name: str) -> list[dict[str, Any]]:
+        """What is in a table, in the words of nftables; nothing if there is none."""
+        return self._list(family, name) if self.exists(family, name) else []
+
+    def _list(self, family: str, name: str) -> list[dict[str, Any]]:
+        return self._run([{"list": {"table": {"family": family, "name": name}}}])
 
     def _run(self, commands: list[Command]) -> list[dict[str, Any]]:
         if self._runner is None:

@@ -1,7 +1,8 @@
 """What a guest may put into its TAP: frames of its own MAC, with the addresses that it was given. Pure.
 
 The rules stand at the TAP's own ingress, before the bridge sees a frame, so they hold for what is bridged, routed and
-delivered in the Pod alike. What is not allowed here is dropped, protocols that we do not know included.
+delivered in the Pod alike. What is not allowed here is dropped, protocols that we do not know included. Whatever is
+dropped is counted by its reason, and so are a guest's requests for a lease: honest frames pass no counter otherwise.
 """
 
 from __future__ import annotations
@@ -9,8 +10,19 @@ from __future__ import annotations
 import ipaddress
 from typing import Any
 
+from virt_core.apis.netplan import (
+    DROPPED_ARP,
+    DROPPED_IPV4,
+    DROPPED_IPV6,
+    DROPPED_LOOPBACK,
+    DROPPED_MAC,
+    DROPPED_OTHER,
+    DROPPED_SERVER,
+    DROPPED_VLAN,
+    LEASE_ASKED,
+)
 from virt_netsetup.model import PodNic, Value
-from virt_netsetup.tables import Chain, Expression, Rule, Table, field, match, meta, name_for, one_of, prefix
+from virt_netsetup.tables import Chain, Expression, Rule, Table, count, field, match, meta, name_for, one_of, prefix
 
 FAMILY = "netdev"
 _FRAME, _ARP, _IPV4, _IPV6 = "from_guest", "arp", "ipv4", "ipv6"
@@ -24,7 +36,10 @@ _MLD = (131, 132, 143)
 _LINK_LOCAL = "fe80::"
 
 _ACCEPT: Expression = {"accept": None}
-_DROP: Expression = {"drop": None}
+
+
+def _drop(reason: str) -> list[Expression]:
+    return [count(reason), {"drop": None}]
 
 
 class Guest(Value, frozen=True):
@@ -69,56 +84,57 @@ def _rules(chain: str, rules: list[list[Expression]]) -> list[Rule]:
 def _frame(guest: Guest) -> list[list[Expression]]:
     protocols = (("arp", _ARP), ("ip", _IPV4), ("ip6", _IPV6))
     return [
-        [match(field("ether", "saddr"), guest.mac, "!="), _DROP],
-        [match(field("ether", "type"), one_of("8021q", "8021ad")), _DROP],
+        [match(field("ether", "saddr"), guest.mac, "!="), *_drop(DROPPED_MAC)],
+        [match(field("ether", "type"), one_of("8021q", "8021ad")), *_drop(DROPPED_VLAN)],
         *([match(meta("protocol"), name), {"goto": {"target": chain}}] for name, chain in protocols),
         [match(meta("protocol"), _RARP), _ACCEPT],
+        _drop(DROPPED_OTHER),
     ]
 
 
 def _arp(guest: Guest) -> list[list[Expression]]:
-    rules = [[match(field("arp", "saddr ether"), guest.mac, "!="), _DROP]]
+    rules = [[match(field("arp", "saddr ether"), guest.mac, "!="), *_drop(DROPPED_MAC)]]
     if not guest.addresses:
         return [*rules, [_ACCEPT]]
     if guest.ipv4:
         probe = [match(field("arp", "operation"), "request"), match(field("arp", "saddr ip"), _NOBODY4)]
         rules += [[*probe, _ACCEPT], [match(field("arp", "saddr ip"), one_of(*guest.ipv4)), _ACCEPT]]
-    return rules
+    return [*rules, _drop(DROPPED_ARP)]
 
 
 def _ipv4(guest: Guest) -> list[list[Expression]]:
     """Towards 127/8 as well: with route_localnet, which the Pod's own connections need, it would reach the Pod's."""
     rules = [
-        [match(field("ip", "daddr"), prefix("127.0.0.0", 8)), _DROP],
-        [match(field("udp", "sport"), 67), _DROP],
+        [match(field("ip", "daddr"), prefix("127.0.0.0", 8)), *_drop(DROPPED_LOOPBACK)],
+        [match(field("udp", "sport"), 67), *_drop(DROPPED_SERVER)],
     ]
     if not guest.addresses:
         return [*rules, [_ACCEPT]]
     if guest.ipv4:
         dhcp = [match(field("udp", "sport"), 68), match(field("udp", "dport"), 67)]
         rules += [
-            [match(field("ip", "saddr"), _NOBODY4), *dhcp, _ACCEPT],
+            [match(field("ip", "saddr"), _NOBODY4), *dhcp, count(LEASE_ASKED), _ACCEPT],
             [match(field("ip", "saddr"), one_of(*guest.ipv4)), _ACCEPT],
         ]
-    return rules
+    return [*rules, _drop(DROPPED_IPV4)]
 
 
 def _ipv6(guest: Guest) -> list[list[Expression]]:
     rules = [
-        [match({"exthdr": {"name": "frag", "field": "nexthdr"}}, one_of(*_EXTENSIONS)), _DROP],
-        [match(field("icmpv6", "type"), one_of("nd-router-advert", "nd-redirect")), _DROP],
-        [match(field("udp", "sport"), 547), _DROP],
+        [match({"exthdr": {"name": "frag", "field": "nexthdr"}}, one_of(*_EXTENSIONS)), *_drop(DROPPED_OTHER)],
+        [match(field("icmpv6", "type"), one_of("nd-router-advert", "nd-redirect")), *_drop(DROPPED_SERVER)],
+        [match(field("udp", "sport"), 547), *_drop(DROPPED_SERVER)],
     ]
     if not guest.addresses:
         return [*rules, [_ACCEPT]]
     nobody = match(field("ip6", "saddr"), _NOBODY6)
-    rules += [[match(field("ip6", "saddr"), guest.router), _DROP]] if guest.router else []
+    rules += [[match(field("ip6", "saddr"), guest.router), *_drop(DROPPED_SERVER)]] if guest.router else []
     rules += _targets(guest, [nobody, match(field("icmpv6", "type"), _SOLICIT)])
     rules += [[nobody, match(field("icmpv6", "type"), one_of(*_MLD)), _ACCEPT]]
     sender = match(field("ip6", "saddr"), one_of(*_own(guest)))
     rules += _targets(guest, [sender, match(field("icmpv6", "type"), _ADVERT)])
-    rules += [[match(field("icmpv6", "type"), _ADVERT), _DROP]]
-    return [*rules, [sender, _ACCEPT]]
+    rules += [[match(field("icmpv6", "type"), _ADVERT), *_drop(DROPPED_IPV6)]]
+    return [*rules, [sender, _ACCEPT], _drop(DROPPED_IPV6)]
 
 
 def _own(guest: Guest) -> list[Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from virt_core.apis.base import decode, encode
 from virt_core.apis.netplan import MAX_PLAN, SERVE, NetPlan, NetReport, NetReportError
-from virt_netsetup import actions, compose
+from virt_netsetup import actions, compose, look
 from virt_netsetup.confine import retire
 from virt_netsetup.dhcp import Dnsmasq
 from virt_netsetup.firewall import Firewall
@@ -21,12 +21,13 @@ from virt_netsetup.model import NetsetupError
 from virt_netsetup.process import CLONE_NEWNET, Placement, enter_namespace
 from virt_netsetup.rehearse import rehearse
 from virt_netsetup.serve import Parent, Request
+from virt_netsetup.sight import Sight
 from virt_netsetup.state import State
 from virt_netsetup.steps import World
 
 USAGE = """usage: virt-netsetup < plan.json > report.json
        virt-netsetup serve [SECONDS]
-Wire a guest to its Pod's network. The plan's action is setup, check or teardown.
+Wire a guest to its Pod's network. The plan's action is setup, check, observe or teardown.
 As a server its standard input is a socket for packets, and a Pod may take so many seconds (25)."""
 WITHIN_S = 25.0
 
@@ -59,6 +60,8 @@ def _own(descriptor: int) -> str:
 def _act(plan: NetPlan, world: World, state: State) -> NetReport:
     if plan.action == "teardown":
         return actions.teardown(world, state)
+    if plan.action == "observe":
+        return look.observe(plan, world, state, Sight())
     if plan.action == "check":
         return actions.check(plan, world, state)
     return actions.setup(plan, world, state)

@@ -26,7 +26,7 @@ class Chain(Value, frozen=True):
 
 
 class Table(Value, frozen=True):
-    """A whole table: (chain, expressions) in their order."""
+    """A whole table: (chain, expressions) in their order. The counters that its rules name come with it."""
 
     family: str
     name: str
@@ -45,9 +45,14 @@ class Table(Value, frozen=True):
             {"add": {"table": self._object()}},
             {"delete": {"table": self._object()}},
             {"add": {"table": self._object()}},
+            *({"add": {"counter": {**self._member(), "name": name}}} for name in self.counters()),
             *({"add": {"chain": self._chain(chain)}} for chain in (*self.chains, Chain(self.marker))),
             *({"add": {"rule": {**self._member(), "chain": chain, "expr": rule}}} for chain, rule in self.rules),
         ]
+
+    def counters(self) -> list[str]:
+        named = [each["counter"] for _, rule in self.rules for each in rule if isinstance(each.get("counter"), str)]
+        return list(dict.fromkeys(named))
 
     def _object(self) -> dict[str, str]:
         return {"family": self.family, "name": self.name}
@@ -67,6 +72,11 @@ class Table(Value, frozen=True):
 def name_for(nic: PodNic) -> str:
     """Tables of our own: other programs in the Pod may keep theirs under the usual names."""
     return "virtpod_" + nic.name.replace(".", "_").replace("-", "_")
+
+
+def count(name: str) -> Expression:
+    """In a counter that has a name, by which it is found again."""
+    return {"counter": name}
 
 
 def match(left: Any, right: Any, operator: str = "==") -> Expression:

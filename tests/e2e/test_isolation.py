@@ -7,10 +7,15 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
+
+from virt_core.apis.names import MOVE_PORTS
+from virt_local.up.components import HANDLER_HEALTH_PORT
+from virt_local.up.links import in_namespace
 
 from .conftest import Space
 from .console import Console
@@ -143,6 +148,57 @@ def test_a_guest_does_not_reach_the_machine(space: Space) -> None:
         for place in (f"{prefix}.0.1 {port}", f"{prefix}.0.1 {engine.port}", f"{prefix}.0.11 8186"):
             assert not connects(console, place), place
         assert "curious who" in eventually(lambda: who(own), within_s=30, what="an answer of the guest")
+
+
+@pytest.mark.parametrize("binding", ["masquerade", "bridge"])
+def test_a_guest_does_not_reach_what_serves_its_node(space: Space, binding: str) -> None:
+    """In both families: where machines that move come in, virt-handler's health and figures, the node's loopback."""
+    engine = space.engine
+    if not isinstance(engine, VirtLocal):
+        pytest.skip("on Kubernetes this is a matter of network policies")
+    prefix = engine.network.removesuffix(".0.0/16")
+    node, second = f"{engine.instance}-node1", prefix.partition(".")[2]
+    node6 = f"fd00:10:{second}:101::1"
+    vmi = space.boot(kernel_boot("prowler") if binding == "masquerade" else bridged("prowler"))
+    own = vmi["status"]["interfaces"][0]["ipAddresses"]
+    ports = (MOVE_PORTS[0], MOVE_PORTS[-1], HANDLER_HEALTH_PORT)
+    with ExitStack() as stack:
+        for port in ports[:2]:
+            for place, kind in (("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6)):
+                stack.enter_context(in_namespace(node, partial(listener, place, port, kind)))
+        for place in (f"{prefix}.0.11", f"{prefix}.101.1"):
+            assert in_namespace(node, partial(answers, place, ports[0])), "somebody listens there"
+        console = stack.enter_context(space.console("prowler"))
+        stack.enter_context(socket.create_server((f"{prefix}.0.1", 53)))
+        console.prompt()
+        eventually(lambda: connects(console, f"{prefix}.0.1 53"), within_s=60, what="the way to the open port")
+        if binding == "bridge":
+            console.shell(f"ip -6 addr add {own[1]}/64 dev eth0 nodad; ip -6 route add default via {node6}")
+        eventually(
+            lambda: "1 packets received" in console.shell(f"ping -6 -c 1 -W 2 {node6}"), within_s=60, what="IPv6"
+        )
+        closed = [f"{place} {port}" for place in (f"{prefix}.0.11", f"{prefix}.101.1", node6) for port in ports]
+        assert [place for place in closed if connects(console, place)] == []
+        gateway = f"{prefix}.101.1" if binding == "bridge" else "10.0.2.1"
+        console.shell(f"ip addr del 127.0.0.1/8 dev lo; ip route add 127.0.0.1/32 via {gateway}")
+        console.shell("for each in all eth0; do echo 1 > /proc/sys/net/ipv4/conf/$each/route_localnet; done")
+        assert not connects(console, f"127.0.0.1 {HANDLER_HEALTH_PORT}")
+
+
+def listener(place: str, port: int, kind: socket.AddressFamily) -> socket.socket:
+    """Of one family only, so that there can be one of the other."""
+    server = socket.socket(kind, socket.SOCK_STREAM)
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if kind == socket.AF_INET6:
+        server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    server.bind((place, port))
+    server.listen()
+    return server
+
+
+def answers(place: str, port: int) -> bool:
+    with socket.create_connection((place, port), timeout=5):
+        return True
 
 
 def connects(console: Console, place: str) -> bool:

@@ -21,6 +21,17 @@ MAX_PLAN = 4 << 20
 #: One packet; a report has a few hundred bytes for each NIC.
 MAX_REPORT = 1 << 17
 
+#: Names of counters at the guest's TAP: what was dropped there and why, and how leases were asked for and given.
+DROPPED_MAC, DROPPED_VLAN, DROPPED_OTHER = "dropped_mac", "dropped_vlan", "dropped_other"
+DROPPED_ARP, DROPPED_IPV4, DROPPED_IPV6 = "dropped_arp", "dropped_ipv4", "dropped_ipv6"
+DROPPED_LOOPBACK, DROPPED_SERVER = "dropped_loopback", "dropped_server"
+DROPPED = (
+    DROPPED_MAC, DROPPED_VLAN, DROPPED_OTHER, DROPPED_ARP, DROPPED_IPV4, DROPPED_IPV6, DROPPED_LOOPBACK, DROPPED_SERVER,
+)  # fmt: skip
+LEASE_ASKED, LEASE_GIVEN, LEASE_REFUSED, LEASE_GIVEN6 = "lease_asked", "lease_given", "lease_refused", "lease_given6"
+#: Connections that were translated, outwards and inwards.
+NAT_OUT, NAT_IN = "nat_out", "nat_in"
+
 DEFAULT_VM_NETWORK_CIDR = "10.0.2.0/24"
 DEFAULT_VM_IPV6_NETWORK_CIDR = "fd10:0:2::/120"
 
@@ -77,7 +88,7 @@ class NetPlan(Struct):
 
     vmi_uid: str
     pod_uid: str = ""
-    action: Literal["setup", "teardown", "check"] = "setup"
+    action: Literal["setup", "teardown", "check", "observe"] = "setup"
     pod_pid: int = 0
     netns_path: str = ""
     launcher_uid: int = 107
@@ -108,8 +119,69 @@ class NetReportError(Struct):
     critical: bool = False
 
 
+class NetLink(Struct):
+    """A link as the kernel shows it, and what passed it: `rx` came in by it, `tx` went out."""
+
+    name: str
+    mac: str = ""
+    mtu: int = 0
+    up: bool = False
+    #: Somebody is at the other end: for a TAP, a machine that holds it.
+    carrier: bool = False
+    rx_packets: int = 0
+    tx_packets: int = 0
+    rx_dropped: int = 0
+    tx_dropped: int = 0
+
+
+class NetNeighbour(Struct):
+    """Who the Pod believes to be at an address of the guest's side."""
+
+    ip: str
+    mac: str = ""
+    state: str = ""
+
+
+class NetProbe(Struct):
+    """One question to the guest at one of its addresses: arp, nd or echo. Without a MAC nobody answered."""
+
+    kind: str
+    ip: str
+    mac: str = ""
+    ms: float = 0.0
+
+
+class NetObservation(Struct):
+    """What is there of one guest NIC, from the Pod's side to the guest's. Nothing is changed by looking."""
+
+    name: str
+    binding: str = ""
+    #: Why there is nothing to be seen.
+    error: str = ""
+    #: The first step of the wiring that is not in place, and its kind.
+    missing: str = ""
+    missing_step: str = ""
+    wired: NetReportInterface | None = None
+    pod: NetLink | None = None
+    bridge: NetLink | None = None
+    tap: NetLink | None = None
+    addresses: list[str] = []
+    routes: list[str] = []
+    neighbours: list[NetNeighbour] = []
+    #: MACs that the bridge has learnt at the TAP.
+    learnt: list[str] = []
+    #: Whether the guest's DHCP server runs; nothing where it has none.
+    serves: bool | None = None
+    #: By the names above; what the rules do not count is not in it.
+    counters: dict[str, int] = {}
+    probes: list[NetProbe] = []
+    #: Senders of what the guest sent while it was asked.
+    heard: list[str] = []
+
+
 class NetReport(Struct):
-    """The answer."""
+    """The answer. `observed` is that of `observe`."""
 
     interfaces: list[NetReportInterface] = []
+    observed: list[NetObservation] = []
     error: NetReportError | None = None

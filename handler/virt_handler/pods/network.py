@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from typing import Literal
 
 from virt_core.apis.devices import Interface
 from virt_core.apis.netplan import NetReport
@@ -64,6 +65,10 @@ class NetworkWiring:
         moves_in = session.role is Role.TARGET
         self._pool.submit(self._work, session, vmi, nics.arriving(vmi) if moves_in else nics.due(vmi, known.domain))
 
+    def observe(self, pod_uid: str, vmi: VirtualMachineInstance, looked_at: list[Interface]) -> NetReport:
+        """Looks, and changes nothing. Blocks for some seconds at most. Raises NetworkError."""
+        return self._ask(pod_uid, vmi, looked_at, "observe")
+
     def take_over(self, ghosts: Iterable[GhostRecord]) -> None:
         """What an older virt-handler kept by the VMI's UID goes to the Pod that it had. DHCP servers do not notice."""
         self._records.take_over()
@@ -83,7 +88,7 @@ class NetworkWiring:
 
     def _work(self, session: Session, vmi: VirtualMachineInstance, wired: list[Interface]) -> None:
         try:
-            report = self._setup(session.pod_uid, vmi, wired)
+            report = self._ask(session.pod_uid, vmi, wired, "setup")
             now = self._clock.now()
             record = NetworkRecord(pod_uid=session.pod_uid, report=report, time=rfc3339_micro(now))
             self._records.put(record)
@@ -96,7 +101,9 @@ class NetworkWiring:
             session.network_failed(f"{type(error).__name__}: {error}", fatal=False)
         self._done(session)
 
-    def _setup(self, pod_uid: str, vmi: VirtualMachineInstance, wired: list[Interface]) -> NetReport:
+    def _ask(
+        self, pod_uid: str, vmi: VirtualMachineInstance, wired: list[Interface], action: Literal["setup", "observe"]
+    ) -> NetReport:
         with ExitStack() as stack:
             try:
                 netns = isolation.open_netns(pod_uid)
@@ -114,4 +121,5 @@ class NetworkWiring:
                 launcher_uid=netns.launcher,
                 nics=wired,
             )
+            wish.action = action
             return self.netsetup.ask(wish, process, netns.fd)

@@ -30,6 +30,7 @@ from virt_handler.pods.launchers import Launcher
 from virt_handler.pods.peers import PodOf
 from virt_handler.service import answers
 from virt_handler.service.forecasts import Forecasts
+from virt_handler.service.networks import Networks
 from virt_handler.service.turnstile import PER_NAMESPACE, Turnstile
 from virt_handler.streams import dial, switchboard
 from virt_handler.streams.ends import Wire
@@ -57,12 +58,14 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
         tls: TlsFiles | None = None,
         *,
         forecasts: Forecasts | None = None,
+        networks: Networks | None = None,
     ) -> None:
         self._node_name, self._sessions, self._files, self._pod_of = node_name, sessions, files, pod_of
         self._tls = tls
         self._switchboard = switchboard.Switchboard()
         self._turnstile = Turnstile()
         self._forecasts = forecasts or Forecasts(Journal())
+        self._networks = networks
 
     def Hello(self, request: pb.HelloRequest, _context: grpc.ServicerContext) -> pb.HelloResponse:
         version = negotiate(request.versions, peer="virt-api")
@@ -170,6 +173,14 @@ class NodeServicer(node_pb2_grpc.NodeServicer):
     def ForecastMove(self, request: pb.ForecastMoveRequest, _context: grpc.ServicerContext) -> pb.ForecastMoveResponse:
         domain = self._running(request.vmi).view().domain or launcher_pb2.Domain()
         return self._ask(request.vmi, lambda launcher: self._forecasts.make(launcher, domain, request))
+
+    def GetNetwork(self, request: pb.VMIRequest, _context: grpc.ServicerContext) -> pb.GetNetworkResponse:
+        """Also before the guest runs: its network may be why it does not."""
+        session = self._session(request.vmi)
+        if self._networks is None:
+            raise unavailable("virt-handler on this node has no network yet")
+        with self._turnstile.through(session.record.namespace, session.vmi_uid):
+            return self._networks.of(session)
 
     def _command(self, request: pb.VMIRequest, command: Callable[[Launcher], None]) -> pb.VMIResponse:
         self._ask(request.vmi, command)

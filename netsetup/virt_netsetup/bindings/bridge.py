@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetReportInterface
-from virt_netsetup import guard
+from virt_netsetup import guard, watch
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
 from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp
@@ -42,7 +42,7 @@ def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int
         # Another NIC may have made the Pod a router; this network is bridged, and nobody on it gets through the Pod.
         *(Sysctl(f"net/{family}/conf/{nic.bridge}/forwarding", "0", optional=True) for family in ("ipv4", "ipv6")),
         *tap_steps(nic, plan, interface),
-        InstallTables((guard.table(nic, _guest(interface, nic)),)),
+        InstallTables((guard.table(nic, _guest(interface, nic)), watch.table(nic))),
         *_holder(nic),
     ]
     if ipv4:
@@ -114,7 +114,7 @@ def teardown(record: Record) -> list[Step]:
     nic = record.nic
     return [
         StopDhcp(nic.name),
-        RemoveTables(((guard.FAMILY, name_for(nic)),)),
+        RemoveTables(tuple((family, name_for(nic)) for family in (watch.FAMILY, guard.FAMILY))),
         RemoveLink(nic.tap, ("tun",)),
         RemoveLink(nic.bridge, ("bridge",)),
         RemoveLink(nic.name, HOLDER_KINDS),

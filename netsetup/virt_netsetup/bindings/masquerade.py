@@ -16,7 +16,7 @@ from virt_core.apis.netplan import (
     NetPlanInterface,
     NetReportInterface,
 )
-from virt_netsetup import guard, nat
+from virt_netsetup import guard, nat, watch
 from virt_netsetup.bindings.wiring import Wiring, dhcp_options, private_mac, tap_steps
 from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp
@@ -59,7 +59,11 @@ def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int
     for net in nets:
         steps += _family_steps(nic, net)
     steps += [SetUp(nic.bridge), *tap_steps(nic, plan, interface)]
-    rules = (guard.table(nic, _guest(mac, nets)), *(nat.table(nic, net, interface.ports) for net in nets))
+    rules = (
+        guard.table(nic, _guest(mac, nets)),
+        watch.table(nic),
+        *(nat.table(nic, net, interface.ports) for net in nets),
+    )
     steps.append(InstallTables(rules))
     steps.append(StartDhcp(_server(interface, nic, nets)))
     return Wiring(steps, _report(interface, nic, mac, nets))
@@ -122,7 +126,7 @@ def teardown(record: Record) -> list[Step]:
     nic = record.nic
     return [
         StopDhcp(nic.name),
-        RemoveTables(tuple((family, name_for(nic)) for family in ("ip", "ip6", guard.FAMILY))),
+        RemoveTables(tuple((family, name_for(nic)) for family in ("ip", "ip6", watch.FAMILY, guard.FAMILY))),
         RemoveLink(nic.tap, ("tun",)),
         RemoveLink(nic.bridge, ("bridge",)),
         *(Sysctl(name, value) for name, value in record.sysctls.items() if nic.bridge not in name),

@@ -180,6 +180,15 @@ class FakeNode(node_pb2_grpc.NodeServicer):
             raise not_found("no move has left this node")
         return node_pb2.GetMoveResponse(move=self.move)
 
+    def GetNetwork(self, request: Any, context: Any) -> Any:
+        self._command("network", request)
+        station = node_pb2.NetworkStation(name="guest", state="stops", seen="arp 10.0.2.2: no answer")
+        walk = node_pb2.NetworkWalk(
+            name="default", binding="masquerade", state="Stopped", stops_at="guest", sentence="It is mute.",
+            pod_addresses=["10.244.0.9"], guest_addresses=["10.0.2.2"], stations=[station],
+        )  # fmt: skip
+        return node_pb2.GetNetworkResponse(walks=[walk])
+
     def ForecastMove(self, request: Any, context: Any) -> Any:
         self.forecasts.append(request)
         if self.refuse:

@@ -189,6 +189,62 @@ def test_the_pods_loopback_is_not_the_guests(tmp_path: Path) -> None:
         assert lab.connect(lab.pod, "127.0.0.1", 9001) == "10.0.2.1"
 
 
+def test_the_pods_ipv6_loopback_is_not_the_guests(tmp_path: Path) -> None:
+    """Neither by its address, which the guest routes to its gateway, nor by the gateway's own."""
+    with Lab(tmp_path / "state") as lab:
+        lab.netsetup("setup", interface("masquerade"))
+        lab.plug_guest()
+        lab.ip(lab.guest, "addr", "add", "fd10:0:2::2/120", "dev", "eth0", "nodad")
+        lab.listen(lab.pod, 9002, "::1")
+        lab.listen(lab.pod, 9003, "fd10:0:2::1")
+        lab.ip(lab.guest, "link", "set", "lo", "down")
+        lab.ip(lab.guest, "addr", "flush", "dev", "lo")
+        lab.ip(lab.guest, "-6", "route", "del", "local", "::1", "table", "local", check=False)
+        lab.ip(lab.guest, "-6", "route", "add", "::1/128", "via", "fd10:0:2::1", "dev", "eth0")
+        assert lab.connect(lab.guest, "fd10:0:2::1", 9003) == "fd10:0:2::2", "the way to the Pod is open"
+        assert lab.connect(lab.guest, "::1", 9002) == ""
+
+
+#: Opens a TAP of this network as a user, without any right.
+OPEN_TAP = """
+import fcntl, os, struct, sys
+device = os.open("/dev/net/tun", os.O_RDWR)
+os.setgroups([])
+os.setresgid(*[int(sys.argv[2])] * 3)
+os.setresuid(*[int(sys.argv[2])] * 3)
+try:
+    fcntl.ioctl(device, 0x400454CA, struct.pack("16sH22x", sys.argv[1].encode(), 0x0002 | 0x1000 | 0x4000))
+    print("opened")
+except PermissionError:
+    print("refused")
+"""
+
+
+@pytest.mark.parametrize("binding", ["masquerade", "bridge"])
+def test_another_pods_tap_cannot_be_had(tmp_path: Path, binding: str) -> None:
+    """A launcher that was taken over, in the network of its own Pod: the TAP of a neighbour's guest is not there,
+    though it has the same name, and one that another user owns is not opened."""
+    with Lab(tmp_path / "state") as lab, Lab(tmp_path / "other") as other:
+        for each, uid in ((lab, 107), (other, 208)):
+            each.netsetup("setup", interface(binding, mac=GUEST_MAC), launcherUid=uid)
+        opens = lambda where, uid: where.inside(where.pod, sys.executable, "-c", OPEN_TAP, "tap0", uid).strip()  # noqa: E731
+        assert [opens(lab, "107"), opens(other, "208")] == ["opened", "opened"]
+        assert [opens(lab, "208"), opens(other, "107")] == ["refused", "refused"]
+        watcher = other.start(other.pod, WATCHER, arguments=("tap0",))
+        lab.plug_guest()
+        lab.inside(
+            lab.guest, sys.executable, "-c", SENDER, f.arp(GUEST_MAC, 1, GUEST_MAC, "10.0.2.2", "10.0.2.1").hex()
+        )
+        other.plug_guest(mac=OTHER_MAC)
+        mark = f.ethernet(OTHER_MAC, f.BROADCAST, 0x88B5, b"the neighbour's own".ljust(46))
+        other.inside(other.guest, sys.executable, "-c", SENDER, mark.hex())
+        assert watcher.stdout is not None
+        for line in iter(watcher.stdout.readline, ""):
+            assert GUEST_MAC.replace(":", "") not in line[12:24]
+            if mark.hex() in line:
+                return
+
+
 def test_two_tenants(tmp_path: Path) -> None:
     """A bridged guest that answers for its neighbour's address gets none of its neighbour's traffic."""
     with Lab(tmp_path / "state") as lab:

@@ -12,7 +12,7 @@ import pytest
 
 from . import frames as f
 from .lab import Lab
-from .test_isolation import SENDER, WATCHER
+from .test_isolation import SENDER, WATCHER, Guest, lies, truths
 from .test_netsetup import interface
 
 pytestmark = pytest.mark.root
@@ -144,6 +144,30 @@ def test_a_guest_of_the_second_network_is_held_to_its_mac(lab: Lab) -> None:
             assert frame[-16:].hex() not in line or mark.hex() in line, name
             if mark.hex() in line:
                 break
+
+
+class SecondGuest(Guest):
+    """The guest on the second network, which gives addresses of both families."""
+
+    def __post_init__(self) -> None:
+        self.mac, self.link_local = GUEST, "fe80::77:22ff:fe33:4455"
+        self.peer = self.lab.inside(self.lab.outside, "cat", "/sys/class/net/to-second/address").strip()
+        self.ip4, self.gateway4, self.foreign4 = "10.97.0.5", "10.97.0.1", "10.97.0.77"
+        self.ip6, self.gateway6, self.foreign6 = "fd97::5", "fd97::1", "fd97::77"
+        self._watcher = self.lab.start(self.lab.outside, WATCHER, arguments=("to-second",))
+
+
+def test_a_guest_of_the_second_network_is_held_to_its_addresses(lab: Lab) -> None:
+    plug_second(lab, "10.97.0.5/24")
+    lab.ip(lab.pod, "addr", "add", "fd97::5/64", "dev", SECOND, "nodad")
+    lab.netsetup("setup", both())
+    lab.plug_guest(mac=GUEST, tap=TAP)
+    lab.ip(lab.guest, "link", "set", "eth0", "arp", "off")
+    guest = SecondGuest(lab, "bridge")
+    assert [name for name, frame in lies(guest).items() if guest.gets_out(frame)] == []
+    # Its frames are smaller than those of the first one.
+    honest = {name: frame for name, frame in truths(guest).items() if len(frame) < 1300}
+    assert [name for name, frame in honest.items() if not guest.gets_out(frame)] == []
 
 
 def test_nobody_gets_through_the_pod(lab: Lab) -> None:

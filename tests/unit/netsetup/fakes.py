@@ -236,5 +236,8 @@ class FakeDhcp:
         self._failing.changed(f"stop {name}")
         self.servers.pop(name, None)
 
+    def alive(self, name: str) -> bool:
+        return name in self.servers
+
     def known(self, name: str) -> bool:
         return name in self.servers

@@ -54,7 +54,11 @@ def test_masquerade_sets_up_only_the_families_of_the_pod() -> None:
         ]
         for version, addresses in {"4": (IPV4,), "6": (IPV6,), "46": (IPV4, IPV6)}.items()
     }
-    assert families == {"4": ["netdev", "ip"], "6": ["netdev", "ip6"], "46": ["netdev", "ip", "ip6"]}
+    assert families == {
+        "4": ["netdev", "inet", "ip"],
+        "6": ["netdev", "inet", "ip6"],
+        "46": ["netdev", "inet", "ip", "ip6"],
+    }
     link_local = Address(ip="fe80::1", prefix=64)
     with pytest.raises(NetsetupError, match="no global address"):
         wire(nic(link_local), binding="masquerade")

@@ -1,4 +1,4 @@
-"""`virtctl explain vm|vmi|vmim NAME`."""
+"""`virtctl explain vm|vmi|vmim NAME`, and `virtctl explain network vm|vmi NAME`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from virtctl.explain.facts import Facts
     from virtctl.session import Session
 
+NETWORK = "network"
 _POLL_S = 0.5
 
 
 @declare("explain")
-@click.argument("target", nargs=-1, required=True, metavar="(vm|vmi|vmim) NAME")
+@click.argument("target", nargs=-1, required=True, metavar="[network] (vm|vmi|vmim) NAME")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Output format.")
 @click.option("--wait", is_flag=True, help="Wait until it runs or has ended; exit code 1 unless it runs, or has moved.")
 @click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait, with --wait.")
@@ -28,8 +29,14 @@ def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool
     """Say in one sentence where a machine or its migration stands and why, and what to type next.
 
     The table has every handoff of its start, or every phase of the migration: whose it is, when it was done, and how
-    long it took.
+    long it took. With `network` it walks from the Pod to the guest, asks the guest whether it is there, and says where
+    packets stop.
     """
+    if target[0] == NETWORK and len(target) > 1:
+        if wait:
+            raise click.UsageError("--wait is not for a network: it is looked at once")
+        explain_network(settings, parse_target(target[1:], VMI, (VM, VMI)), output)
+        return
     from virtctl.explain.render import as_document, as_text, explanation, move_explanation
     from virtctl.session import session
 
@@ -40,6 +47,27 @@ def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool
     click.echo(as_text(found) if output == "text" else as_document(found, output), nl=False)
     if wait and found.phase != ("Succeeded" if wanted.kind == VMIM else "Running"):
         click.get_current_context().exit(1)
+
+
+def explain_network(settings: Settings, wanted: Target, output: str) -> None:
+    from virt_core.apis.vmi import VirtualMachineInstance
+    from virt_core.kube.errors import NotFound
+    from virtctl.explain import network
+    from virtctl.explain.render import as_document
+    from virtctl.session import session
+
+    with session(settings) as cluster:
+        try:
+            vmi = cluster.client.get(VirtualMachineInstance, wanted.name, cluster.namespace)
+        except NotFound as error:
+            raise click.ClickException(
+                f"{wanted.kind} {cluster.namespace}/{wanted.name} does not run, so it has no network; "
+                f"see `virtctl explain {wanted.kind} {wanted.name} -n {cluster.namespace}`"
+            ) from error
+        report = network.ask(cluster.client, cluster.namespace, wanted.name)
+        kind = "VirtualMachine" if wanted.kind == VM else "VirtualMachineInstance"
+        found = network.explained(kind, cluster.namespace, wanted.name, vmi.status.node_name, report)
+    click.echo(network.as_text(found) if output == "text" else as_document(found, output), nl=False)
 
 
 def read(cluster: Session, target: Target) -> Facts:

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.moveview import MoveProgress
+from virt_core.apis.networkview import NetworkReport
 from virt_core.apis.nodes import Event
 from virt_core.apis.podroles import active_pod
 from virt_core.apis.pods import Pod
@@ -28,6 +29,8 @@ class Facts:
     job: VirtualMachineInstanceMigration | None = None
     #: How that goes, as its node tells.
     progress: MoveProgress | None = None
+    #: How far packets for the guest get, as its node tells.
+    network: NetworkReport | None = None
     #: The instance of virt-local that all this runs on; None on Kubernetes.
     local_instance: str | None = None
 

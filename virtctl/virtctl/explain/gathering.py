@@ -10,7 +10,14 @@ import msgspec
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.moveview import MoveProgress
-from virt_core.apis.names import FINAL_PHASES, LABEL_CREATED_BY, LABEL_MIGRATION_JOB_UID, MIGRATION_RUNNING
+from virt_core.apis.names import (
+    FINAL_PHASES,
+    LABEL_CREATED_BY,
+    LABEL_MIGRATION_JOB_UID,
+    MIGRATION_RUNNING,
+    PHASE_RUNNING,
+)
+from virt_core.apis.networkview import NetworkReport
 from virt_core.apis.nodes import Event
 from virt_core.apis.pods import Pod
 from virt_core.apis.vm import VirtualMachine
@@ -19,6 +26,7 @@ from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import ApiError, Forbidden, NotFound
 from virt_core.runtime.clock import SystemClock
 from virtctl.explain.facts import Facts, event_time
+from virtctl.explain.network import ask_if_allowed
 from virtctl.migrate import jobs
 
 
@@ -47,8 +55,16 @@ def gather(client: KubeClient, namespace: str, name: str, *, with_vm: bool) -> F
         tuple(unread),
         job=job,
         progress=_progress(client, job),
+        network=_network(client, vmi) if vmi else None,
         local_instance=_local_instance(client),
     )
+
+
+def _network(client: KubeClient, vmi: VirtualMachineInstance) -> NetworkReport | None:
+    """Of a guest that runs and is to be reached; the others have nothing to say about it."""
+    if vmi.status.phase != PHASE_RUNNING or not any(nic.ip_address for nic in vmi.status.interfaces):
+        return None
+    return ask_if_allowed(client, vmi.metadata.namespace, vmi.metadata.name)
 
 
 def gather_move(client: KubeClient, namespace: str, name: str) -> Facts:

@@ -68,7 +68,8 @@ def as_text(found: Explanation) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def as_document(found: Explanation, form: str) -> str:
+def as_document(found: msgspec.Struct, form: str) -> str:
+    """json or yaml."""
     plain: Any = msgspec.to_builtins(found)
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode() + "\n"

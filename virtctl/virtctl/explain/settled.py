@@ -14,6 +14,7 @@ from virtctl.explain.leaving import leaving
 from virtctl.explain.moves import of_machine
 from virtctl.explain.pending import pending
 from virtctl.explain.timeline import timeline
+from virtctl.explain.whereabouts import whereabouts
 from virtctl.explain.words import Standing, describe, duration, held_for, logs, text_of
 
 
@@ -142,8 +143,7 @@ def running(facts: Facts) -> Standing | None:
     took = max((step.at_s for step in steps if step.at_s is not None), default=None)
     since = held_for(_phase_time(vmi, names.PHASE_RUNNING), facts.now)
     after = f" (its start took {duration(took)})" if took else ""
-    address = next((nic.ip_address for nic in vmi.status.interfaces if nic.ip_address), "")
-    where = f"; its address is {address}" if address else "; it has no address (yet)"
+    where, unseen = whereabouts(facts)
     ready = get_condition(vmi.status.conditions, names.CONDITION_READY)
     doubt = f", but it is not Ready: {text_of(ready)}" if ready is not None and ready.status != names.TRUE else ""
     begun = "has been" if since else "is"
@@ -153,7 +153,7 @@ def running(facts: Facts) -> Standing | None:
     return Standing(
         f"It {begun} Running on {vmi.status.node_name}{since}{after}{where}{doubt}."
         f"{volumes_on_their_way(vmi)}{pending(facts)}{leaving(facts)}{of_machine(facts)}",
-        f"virtctl console {facts.name} -n {facts.namespace}",
+        f"virtctl {'explain network vmi' if unseen else 'console'} {facts.name} -n {facts.namespace}",
         final=True,
     )
 

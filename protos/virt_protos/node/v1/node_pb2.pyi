@@ -588,3 +588,97 @@ class ForecastMoveResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForecastMoveResponse: _TypeAlias = ForecastMoveResponse  # noqa: Y015
+
+@_typing.final
+class GetNetworkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WALKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def walks(self) -> _containers.RepeatedCompositeFieldContainer[Global___NetworkWalk]: ...
+    def __init__(
+        self,
+        *,
+        walks: _abc.Iterable[Global___NetworkWalk] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["walks", b"walks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetNetworkResponse: _TypeAlias = GetNetworkResponse  # noqa: Y015
+
+@_typing.final
+class NetworkWalk(_message.Message):
+    """The words of virt_core.apis.networkview."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BINDING_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    STOPS_AT_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    POD_ADDRESSES_FIELD_NUMBER: _builtins.int
+    GUEST_ADDRESSES_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    STATIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    binding: _builtins.str
+    state: _builtins.str
+    stops_at: _builtins.str
+    sentence: _builtins.str
+    @_builtins.property
+    def pod_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def guest_addresses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def answered(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def stations(self) -> _containers.RepeatedCompositeFieldContainer[Global___NetworkStation]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        binding: _builtins.str = ...,
+        state: _builtins.str = ...,
+        stops_at: _builtins.str = ...,
+        sentence: _builtins.str = ...,
+        pod_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        guest_addresses: _abc.Iterable[_builtins.str] | None = ...,
+        answered: _abc.Iterable[_builtins.str] | None = ...,
+        stations: _abc.Iterable[Global___NetworkStation] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "binding", b"binding", "guest_addresses", b"guest_addresses", "name", b"name", "pod_addresses", b"pod_addresses", "sentence", b"sentence", "state", b"state", "stations", b"stations", "stops_at", b"stops_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NetworkWalk: _TypeAlias = NetworkWalk  # noqa: Y015
+
+@_typing.final
+class NetworkStation(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SEEN_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    state: _builtins.str
+    seen: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: _builtins.str = ...,
+        seen: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "seen", b"seen", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NetworkStation: _TypeAlias = NetworkStation  # noqa: Y015

@@ -125,6 +125,11 @@ class NodeStub:
                 request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveResponse.FromString,
                 _registered_method=True)
+        self.GetNetwork = channel.unary_unary(
+                '/virtpod.node.v1.Node/GetNetwork',
+                request_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetNetworkResponse.FromString,
+                _registered_method=True)
 
 
 class NodeServicer:
@@ -243,6 +248,14 @@ class NodeServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetNetwork(self, request, context):
+        """The way of each NIC from the Pod to the guest, and where packets stop. Puts a few frames into the guest's TAPs: asked
+        again within some seconds, the same look is the answer. RESOURCE_EXHAUSTED when many are looked at on this node.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_NodeServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -335,6 +348,11 @@ def add_NodeServicer_to_server(servicer, server):
                     servicer.ForecastMove,
                     request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveRequest.FromString,
                     response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveResponse.SerializeToString,
+            ),
+            'GetNetwork': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetNetwork,
+                    request_deserializer=virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.FromString,
+                    response_serializer=virt__protos_dot_node_dot_v1_dot_node__pb2.GetNetworkResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -823,6 +841,33 @@ class Node:
             '/virtpod.node.v1.Node/ForecastMove',
             virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveRequest.SerializeToString,
             virt__protos_dot_node_dot_v1_dot_node__pb2.ForecastMoveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetNetwork(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.node.v1.Node/GetNetwork',
+            virt__protos_dot_node_dot_v1_dot_node__pb2.VMIRequest.SerializeToString,
+            virt__protos_dot_node_dot_v1_dot_node__pb2.GetNetworkResponse.FromString,
             options,
             channel_credentials,
             insecure,

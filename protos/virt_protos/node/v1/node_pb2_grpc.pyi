@@ -62,6 +62,10 @@ class NodeStub:
     """What a move of the machine to another node would take. Measures how fast the guest changes its memory, which costs
     the guest something: asked again within some seconds, the same measurement is the answer.
     """
+    GetNetwork: _grpc.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetNetworkResponse]
+    """The way of each NIC from the Pod to the guest, and where packets stop. Puts a few frames into the guest's TAPs: asked
+    again within some seconds, the same look is the answer. RESOURCE_EXHAUSTED when many are looked at on this node.
+    """
 
 @_typing.type_check_only
 class NodeAsyncStub(NodeStub):
@@ -90,6 +94,10 @@ class NodeAsyncStub(NodeStub):
     ForecastMove: _aio.UnaryUnaryMultiCallable[_node_pb2.ForecastMoveRequest, _node_pb2.ForecastMoveResponse]  # type: ignore[assignment]
     """What a move of the machine to another node would take. Measures how fast the guest changes its memory, which costs
     the guest something: asked again within some seconds, the same measurement is the answer.
+    """
+    GetNetwork: _aio.UnaryUnaryMultiCallable[_node_pb2.VMIRequest, _node_pb2.GetNetworkResponse]  # type: ignore[assignment]
+    """The way of each NIC from the Pod to the guest, and where packets stop. Puts a few frames into the guest's TAPs: asked
+    again within some seconds, the same look is the answer. RESOURCE_EXHAUSTED when many are looked at on this node.
     """
 
 class NodeServicer(metaclass=_abc_1.ABCMeta):
@@ -224,6 +232,16 @@ class NodeServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_node_pb2.ForecastMoveResponse, _abc.Awaitable[_node_pb2.ForecastMoveResponse]]:
         """What a move of the machine to another node would take. Measures how fast the guest changes its memory, which costs
         the guest something: asked again within some seconds, the same measurement is the answer.
+        """
+
+    @_abc_1.abstractmethod
+    def GetNetwork(
+        self,
+        request: _node_pb2.VMIRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_node_pb2.GetNetworkResponse, _abc.Awaitable[_node_pb2.GetNetworkResponse]]:
+        """The way of each NIC from the Pod to the guest, and where packets stop. Puts a few frames into the guest's TAPs: asked
+        again within some seconds, the same look is the answer. RESOURCE_EXHAUSTED when many are looked at on this node.
         """
 
 def add_NodeServicer_to_server(servicer: NodeServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
