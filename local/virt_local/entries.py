@@ -23,6 +23,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--node-client-cert", default="")
 @click.option("--node-client-key", default="")
 @click.option("--token-file", default="")
+@click.option("--service-range", multiple=True)
 def apiserver(**flags: Any) -> None:
     """The API server."""
     from virt_core.runtime import logs
@@ -30,7 +31,8 @@ def apiserver(**flags: Any) -> None:
 
     logs.configure("virt-local-apiserver")
     extra = {key: flags.pop(key) for key in ("node_client_cert", "node_client_key", "token_file")}
-    run(Options(**{**flags, "listen": list(flags["listen"]), "extra": extra, "idle_services": False}))
+    flags["listen"], flags["service_ranges"] = list(flags["listen"]), list(flags.pop("service_range"))
+    run(Options(**flags, extra=extra, idle_services=False))
 
 
 @click.command(hidden=True)
