@@ -38,9 +38,10 @@ def apiserver(**flags: Any) -> None:
 @click.command(hidden=True)
 @click.option("--kubeconfig", required=True)
 @click.option("--volume-dir", type=_FILE, required=True)
+@click.option("--data-dir", type=_FILE)
 @click.option("--ready-file", type=_FILE)
 def controllers(**flags: Any) -> None:
-    """Scheduler, node lifecycle, Pod clean-up, volume claims."""
+    """Scheduler, node lifecycle, Pod clean-up, volume claims, Services."""
     from virt_core.runtime import logs
     from virt_local.controllers.process import Options, run
 
@@ -60,6 +61,7 @@ def controllers(**flags: Any) -> None:
 @click.option("--port", type=int, default=10250)
 @click.option("--pod-cidr", required=True)
 @click.option("--pod-cidr-v6", default="")
+@click.option("--cluster-dns", multiple=True)
 @click.option("--tls-cert", default="")
 @click.option("--tls-key", default="")
 @click.option("--client-ca", default="")

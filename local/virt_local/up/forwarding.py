@@ -113,6 +113,11 @@ def has_ipv6() -> bool:
     return Path("/proc/sys/net/ipv6").exists()
 
 
+def open_low_ports_here(first: int) -> None:
+    """In the namespace of the calling thread, which is ours alone: from this port on anybody in it may listen."""
+    Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text(str(first))
+
+
 def turn_on_here() -> None:
     """In the namespace of the calling thread, which is ours alone."""
     for name in (IPV4, IPV6):
