@@ -1,7 +1,7 @@
 """The name server of an instance as a process: a user of its own without any right, in a network of its own.
 
-Pods and guests send it what they like. It has no capability, cannot get one, writes no file, and sees of the network what
-the rules of its namespace let through (`up/isolation.py`).
+Pods and guests send it what they like. It has no capability, cannot get one, writes no file, and of the network it sees
+what the rules of its namespace let through (`up/isolation.py`).
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def _hooks(place: Place) -> str:
     jump services
   }}
   chain output {{
-    type nat hook output priority dstnat; policy accept;
+    type nat hook output priority -100; policy accept;
     jump services
   }}
   chain postrouting {{

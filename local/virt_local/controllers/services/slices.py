@@ -22,7 +22,8 @@ NONE = "None"
 #: As many as the real controller puts into one.
 _MOST = 100
 
-Ports = tuple[EndpointPort, ...]
+#: Name, protocol, number and what is spoken, of each port.
+Ports = tuple[tuple[str, str, int, str | None], ...]
 
 
 def chooses(service: Service, pod: Pod) -> bool:
@@ -73,11 +74,7 @@ def _address(pod: Pod, family: str) -> str:
 def ports_of(service: Service, pod: Pod) -> Ports:
     """A port that the Pod does not name is left out for this Pod."""
     numbers = ((port, _number(port, pod)) for port in service.spec.ports)
-    return tuple(
-        EndpointPort(name=port.name, protocol=port.protocol or "TCP", port=number, app_protocol=port.app_protocol)
-        for port, number in numbers
-        if number
-    )
+    return tuple((port.name, port.protocol or "TCP", number, port.app_protocol) for port, number in numbers if number)
 
 
 def _number(port: ServicePort, pod: Pod) -> int:
@@ -107,7 +104,7 @@ def _endpoint(service: Service, pod: Pod, address: str) -> Endpoint:
 
 def _slice(service: Service, family: str, ports: Ports, endpoints: list[Endpoint], at: int) -> EndpointSlice:
     meta = service.metadata
-    shared = "|".join((meta.uid, family, str(at), *(f"{port.name}/{port.protocol}/{port.port}" for port in ports)))
+    shared = "|".join((meta.uid, family, str(at), *map(str, ports)))
     owner = OwnerReference(
         api_version="v1", kind="Service", name=meta.name, uid=meta.uid, controller=True, block_owner_deletion=True
     )
@@ -120,7 +117,7 @@ def _slice(service: Service, family: str, ports: Ports, endpoints: list[Endpoint
         ),
         address_type=family,
         endpoints=endpoints,
-        ports=list(ports),
+        ports=[EndpointPort(name=n, protocol=p, port=number, app_protocol=a) for n, p, number, a in ports],
     )
 
 
