@@ -163,6 +163,7 @@ def _set_up_names(layout: Layout, rules: str) -> bool:
 
 def _set_up_inside(layout: Layout, rules: str) -> bool:
     forwarding.turn_on_here()
+    forwarding.route_bridged_here()
     links.establish(layout)
     _nft(["-f", "-"], rules)
     return True

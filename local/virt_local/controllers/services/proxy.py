@@ -34,14 +34,12 @@ class Site:
 
 
 def sites(instance: Instance, *, ipv6: bool) -> list[Site]:
-    families = [("ip", instance.service_range, str(instance.network))]
-    families += [("ip6", instance.service_range_v6, instance.network_v6)] if ipv6 else []
-    table = instance.services_table
-    own = Site("", tuple(Place(table, family, services, near) for family, services, near in families))
-    found = [own]
+    families = {"ip": instance.service_range} | ({"ip6": instance.service_range_v6} if ipv6 else {})
+    table, bridge = instance.services_table, instance.bridge
+    found = [Site("", tuple(Place(table, family, each, closed_to=bridge) for family, each in families.items()))]
     for node in instance.nodes:
-        near = {"ip": node.pod_cidr, "ip6": node.pod_cidr_v6}
-        places = tuple(Place(table, family, services, near[family], node.name) for family, services, _ in families)
+        pods = {"ip": node.pod_cidr, "ip6": node.pod_cidr_v6}
+        places = tuple(Place(table, family, each, node.name, pods[family]) for family, each in families.items())
         found.append(Site(node.netns_path, places))
     return found
 

@@ -21,14 +21,16 @@ _UNREACHABLE = {"ip": "icmp", "ip6": "icmpv6"}
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a table stands. `node` is empty for the machine itself, which is no node; `near` is what it can send to
-    with answers that do not come back through it, so these connections are taken over in its own name."""
+    """Where a table stands. `node` is empty for the machine itself, which is no node. `pods` are the addresses of a
+    node's own Pods, whose answers to one another do not come by it; `closed_to` is the link from which the machine
+    takes nothing: Pods have their node for that, and the machine's own ports are none of theirs."""
 
     table: str
     family: str
     services: str
-    near: str
     node: str = ""
+    pods: str = ""
+    closed_to: str = ""
 
 
 def render(place: Place, frontends: Iterable[Frontend]) -> str:
@@ -109,8 +111,10 @@ def _weight(backend: Backend, place: int) -> bytes:
 
 def _hooks(place: Place) -> str:
     """A node answers for an address that nobody keeps with a refusal, so that nobody waits."""
-    family, near = place.family, place.near
+    family = place.family
+    closed = f'iifname "{place.closed_to}" return\n    ' if place.closed_to else ""
     return f"""  chain services {{
+    {closed}\
     {family} daddr . meta l4proto . th dport vmap @cluster_ips
     fib daddr type local {family} daddr != {_LOOPBACK[family]} meta l4proto . th dport vmap @node_ports
   }}
@@ -122,10 +126,7 @@ def _hooks(place: Place) -> str:
     type nat hook output priority -100; policy accept;
     jump services
   }}
-  chain postrouting {{
-    type nat hook postrouting priority srcnat - 1; policy accept;
-    {_taken_over(place, near)}
-  }}
+{_taken_over(place)}\
   chain refuse {{
     {family} daddr {place.services} meta l4proto tcp reject with tcp reset
     {family} daddr {place.services} reject with {_UNREACHABLE[family]} port-unreachable
@@ -141,10 +142,14 @@ def _hooks(place: Place) -> str:
 """
 
 
-def _taken_over(place: Place, near: str) -> str:
-    family = place.family
-    between = f"ct status dnat {family} saddr {near} {family} daddr {near} masquerade"
+def _taken_over(place: Place) -> str:
+    """In the node's own name goes what would be answered past it: between its Pods, and from elsewhere to elsewhere."""
     if not place.node:
-        return between
-    through = f"ct status dnat {family} saddr != {near} {family} daddr != {near} masquerade"
-    return f"{between}\n    {through}"
+        return ""
+    family, pods = place.family, place.pods
+    return f"""  chain postrouting {{
+    type nat hook postrouting priority srcnat; policy accept;
+    ct status dnat {family} saddr {pods} {family} daddr {pods} masquerade
+    ct status dnat {family} saddr != {pods} {family} daddr != {pods} masquerade
+  }}
+"""

@@ -176,7 +176,9 @@ def test_a_port_of_the_machine_from_everywhere(rig: Rig, service: Any, lan: str)
     answers = ask_here(*outside, netns=lan)
     assert names(answers) == {"one", "two"}
     assert {answer.split()[1] for answer in answers} == {"198.51.100.6"}, "a Pod sees who asks"
-    assert names(ask(rig, "asking", *outside)) == {"one", "two"}, "a Pod may use the machine's port as well"
+    assert names(ask(rig, "asking", *outside[:2])) == {"TimeoutError"}, "the machine's own ports stay closed to Pods"
+    node = [f"tcp-10.224.0.12-{tcp}", f"udp-10.224.0.12-{udp}"] * 6
+    assert names(ask(rig, "asking", *node)) == {"one", "two"}
     assert names(ask_here(f"tcp-127.0.0.1-{tcp}")) == {"ConnectionRefusedError"}
 
 
@@ -185,7 +187,7 @@ def test_a_service_without_endpoints_refuses_at_once(rig: Rig, service: Any) -> 
     began = time.monotonic()
     for answers in (ask(rig, "asking", f"tcp-{address}-80"), ask_here(f"tcp-{address}-80")):
         assert names(answers) == {"ConnectionRefusedError"}
-    assert names(ask_here(f"udp-{address}-80")) == {"ConnectionRefusedError"}
+    assert names(ask_here(f"udp-{address}-80")) <= {"ConnectionRefusedError", "PermissionError"}
     assert time.monotonic() - began < 3
 
 
@@ -229,8 +231,8 @@ def test_names(rig: Rig, service: Any) -> None:
     address = service("named")["clusterIP"]
     short, whole = "tcp-named-80", "udp-named.default.svc.cluster.local-80"
     eventually(lambda: names(ask(rig, "asking", *[short, whole] * 4)) == {"one", "two"})
-    assert dig("named.default.svc.cluster.local") == [address]
-    assert dig("-x", address) == ["named.default.svc.cluster.local."]
+    eventually(lambda: dig("named.default.svc.cluster.local") == [address])
+    eventually(lambda: dig("-x", address) == ["named.default.svc.cluster.local."])
     eventually(
         lambda: dig("SRV", "_tcp._tcp.named.default.svc.cluster.local") == ["0 0 80 named.default.svc.cluster.local."]
     )
@@ -304,7 +306,8 @@ def test_a_flood_of_questions_reaches_the_name_server_in_part_only(rig: Rig) -> 
         while flood.poll() is None:
             answers.append(dig("nothing.default.svc.cluster.local"))
             rig.kubectl("get", "nodes")
-    assert answers and answers.count([]) == len(answers)
+    assert answers
+    assert answers.count([]) == len(answers)
     assert cpu_s(pid) - before < 0.5
 
 
