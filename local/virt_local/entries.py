@@ -23,6 +23,7 @@ _FILE = click.Path(path_type=Path)
 @click.option("--node-client-cert", default="")
 @click.option("--node-client-key", default="")
 @click.option("--token-file", default="")
+@click.option("--service-range", multiple=True)
 def apiserver(**flags: Any) -> None:
     """The API server."""
     from virt_core.runtime import logs
@@ -30,15 +31,17 @@ def apiserver(**flags: Any) -> None:
 
     logs.configure("virt-local-apiserver")
     extra = {key: flags.pop(key) for key in ("node_client_cert", "node_client_key", "token_file")}
-    run(Options(**{**flags, "listen": list(flags["listen"]), "extra": extra, "idle_services": False}))
+    flags["listen"], flags["service_ranges"] = list(flags["listen"]), list(flags.pop("service_range"))
+    run(Options(**flags, extra=extra, idle_services=False))
 
 
 @click.command(hidden=True)
 @click.option("--kubeconfig", required=True)
 @click.option("--volume-dir", type=_FILE, required=True)
+@click.option("--data-dir", type=_FILE)
 @click.option("--ready-file", type=_FILE)
 def controllers(**flags: Any) -> None:
-    """Scheduler, node lifecycle, Pod clean-up, volume claims."""
+    """Scheduler, node lifecycle, Pod clean-up, volume claims, Services."""
     from virt_core.runtime import logs
     from virt_local.controllers.process import Options, run
 
@@ -58,6 +61,7 @@ def controllers(**flags: Any) -> None:
 @click.option("--port", type=int, default=10250)
 @click.option("--pod-cidr", required=True)
 @click.option("--pod-cidr-v6", default="")
+@click.option("--cluster-dns", multiple=True)
 @click.option("--tls-cert", default="")
 @click.option("--tls-key", default="")
 @click.option("--client-ca", default="")

@@ -49,6 +49,7 @@ def _options(directory: Path, material: Material) -> Options:
         service_account_key=str(material.signing_key),
         front_proxy_cert=str(material.front_proxy_cert),
         front_proxy_key=str(material.front_proxy_key),
+        service_ranges=["10.249.224.0/20"],
     )
 
 

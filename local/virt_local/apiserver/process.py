@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from virt_core.runtime.logs import get_logger
+from virt_local.apiserver.addresses import parse_ranges
 from virt_local.apiserver.app import build_app
 from virt_local.apiserver.hooks import Hooks
 from virt_local.apiserver.server import Server
@@ -46,6 +47,7 @@ class Options:
     root_ca: str = ""  # written as kube-root-ca.crt into every namespace
     node_proxy_ca: str = ""
     idle_services: bool = True  # whether Services are kept on which nothing here would act
+    service_ranges: list[str] = field(default_factory=list)  # where Services get their addresses from
     extra: dict[str, str] = field(default_factory=dict)
 
 
@@ -76,7 +78,8 @@ async def run_until(
     """Serves until `stop` is set. `ready` is told the addresses that are listened on."""
     options.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     root_ca = _read(options.root_ca or options.client_ca)
-    server = Server.open(options.data_dir / "state.db", root_ca=root_ca, instance=options.instance)
+    ranges = parse_ranges(options.service_ranges)
+    server = Server.open(options.data_dir / "state.db", root_ca=root_ca, instance=options.instance, ranges=ranges)
     hooks = _build_hooks(server, options)
     server.hooks = hooks
     await server.start()

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from virt_local.apiserver import metrics
+from virt_local.apiserver.addresses import Addresses, Ranges
 from virt_local.apiserver.builtins.table import field_paths
 from virt_local.apiserver.catalog import Catalog
 from virt_local.apiserver.crds.kinds import CRDS
@@ -28,8 +30,17 @@ Object = dict[str, Any]
 class Server:
     """`open` reads the state, `start` makes it live. Use it from one event loop only."""
 
-    def __init__(self, store: Store, *, hooks: Hooks | None = None, root_ca: str = "", instance: str = "") -> None:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        hooks: Hooks | None = None,
+        root_ca: str = "",
+        instance: str = "",
+        ranges: Ranges | None = None,
+    ) -> None:
         self.store = store
+        self._addresses = Addresses(store, ranges or Ranges())
         self.instance = instance
         self.hooks = hooks or Hooks()
         self.root_ca = root_ca
@@ -39,8 +50,8 @@ class Server:
         self.crds = CrdKeeper(self)
 
     @classmethod
-    def open(cls, path: Path, *, root_ca: str = "", instance: str = "") -> Server:
-        return cls(Store(path, field_paths=field_paths()), root_ca=root_ca, instance=instance)
+    def open(cls, path: Path, *, root_ca: str = "", instance: str = "", ranges: Ranges | None = None) -> Server:
+        return cls(Store(path, field_paths=field_paths()), root_ca=root_ca, instance=instance, ranges=ranges)
 
     async def start(self) -> None:
         await self.store.start()
@@ -80,6 +91,12 @@ class Server:
         """What exists because something else does."""
         if kind.storage == "namespaces":
             await complete_namespace(self, record.name)
+
+    def settled(self, call: Call, obj: Object, old: Object | None) -> AbstractContextManager[list[Cause]]:
+        """While a Service is written: the addresses and ports that it got are nobody else's. Others need nothing."""
+        if call.kind.storage != "services" or call.subresource:
+            return nullcontext([])
+        return self._addresses.settle(obj, old)
 
     def crd_rules(self, kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
         """The rules of CRDs, which need to know the other kinds. A valid one gets its status here."""

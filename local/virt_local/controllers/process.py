@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from virt_core.apis.coordination import Lease
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod
+from virt_core.apis.services import EndpointSlice, Service
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import load_connection
@@ -22,7 +23,12 @@ from virt_local.controllers.node_lifecycle import LEASE_NAMESPACE, NodeLifecycle
 from virt_local.controllers.pod_gc import PodCollector
 from virt_local.controllers.scheduler.controller import NAME as SCHEDULER
 from virt_local.controllers.scheduler.controller import Scheduler
+from virt_local.controllers.services.endpoints import Endpoints
+from virt_local.controllers.services.names import Names
+from virt_local.controllers.services.proxy import Proxy
 from virt_local.controllers.volume_claims import VolumeClaims
+from virt_local.up.forwarding import has_ipv6
+from virt_local.up.state import load_instance
 
 log = get_logger("virt-local.controllers")
 
@@ -31,6 +37,7 @@ log = get_logger("virt-local.controllers")
 class Options:
     kubeconfig: str
     volume_dir: Path
+    data_dir: Path | None = None  # of an instance, whose Services are then served
     ready_file: Path | None = None
 
 
@@ -75,7 +82,28 @@ def build(
         "volumes": volumes,
         "classes": classes,
     }
+    if options.data_dir is not None:
+        informers |= _serve_services(client, supervisor, pods, options.data_dir, controllers)
     return informers, controllers
+
+
+def _serve_services(
+    client: KubeClient, supervisor: Supervisor, pods: Informer[Pod], data_dir: Path, controllers: list[Controller]
+) -> dict[str, Informer[Any]]:
+    """Adds what makes Services work in an instance; returns the informers of it."""
+    found = load_instance(data_dir)
+    if found is None:
+        raise RuntimeError(f"there is no instance in {data_dir}")
+    instance, ipv6 = found[0], has_ipv6()
+    services, slices = Informer(client, Service), Informer(client, EndpointSlice)
+    names = Names(services, slices, instance, ipv6=ipv6)
+    supervisor.on_stop(names.close)
+    controllers += [
+        Endpoints(client, services, pods, slices).controller(),
+        Proxy(services, slices, instance, ipv6=ipv6).controller(),
+        names.controller(),
+    ]
+    return {"services": services, "endpointslices": slices}
 
 
 def _announce(stop: threading.Event, informers: dict[str, Informer[Any]], ready_file: Path | None) -> None:

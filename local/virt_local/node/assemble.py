@@ -51,6 +51,7 @@ class NodeSettings:
     runc: str = "runc"
     conmon: str = "conmon"
     cgroup_parent: str = ""
+    cluster_dns: tuple[str, ...] = ()
 
     @property
     def cgroup(self) -> str:
@@ -121,10 +122,10 @@ def assemble(
     store, cni = ImageStore(settings.image_store), cni_of(settings)
     host = HostImage(settings.root / "host-image", [settings.root, settings.image_store, *settings.protected])
     images = ImageService(store, host, settings.host_image, puller=pull, executor=pulls, clock=clock)
-    containers = containers_of(settings, layout, clock)
+    containers, networks = containers_of(settings, layout, clock), PodNetworks(layout, cni.plugins, objects)
     parts = Parts(
         layout=layout,
-        sandboxes=Sandboxes(layout, cni, clock, PodNetworks(layout, cni.plugins, objects)),
+        sandboxes=Sandboxes(layout, cni, clock, networks, cluster_dns=settings.cluster_dns),
         volumes=VolumeManager(layout, objects, clock),
         images=images,
         containers=containers,

@@ -8,7 +8,12 @@ from virt_core.apis.pods import Pod
 
 #: Where the real name servers are when the first file only names the local stub.
 _UPSTREAM = Path("/run/systemd/resolve/resolv.conf")
+HOST_FILE = Path("/etc/resolv.conf")
 _HOSTNAME_MAX = 63
+#: More are not read by the C library.
+_SERVERS_MAX = 3
+_CLUSTER_FIRST = "ClusterFirst"
+_DOMAIN = "cluster.local"
 
 
 def hostname_of(pod: Pod) -> str:
@@ -32,18 +37,18 @@ def hosts_file(pod: Pod, hostname: str, ips: list[str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def resolv_conf(pod: Pod, host_file: Path) -> str:
-    """The host's servers (there is no cluster DNS on one machine), then what the Pod adds; `None` takes only that."""
-    servers: list[str] = []
-    searches: list[str] = []
-    options: list[str] = []
-    if pod.spec.dns_policy != "None":
-        servers, searches, options = _parse(_host_text(host_file))
+def resolv_conf(pod: Pod, host_file: Path, cluster_dns: tuple[str, ...] = ()) -> str:
+    """By the Pod's policy: the instance's name server and the domains of the Pod's namespace, or what the machine has,
+    or nothing (`None`); then what the Pod adds."""
+    servers, searches, options = _by_policy(pod, host_file, cluster_dns)
     if (extra := pod.spec.dns_config) is not None:
-        servers = [*extra.nameservers, *servers]
+        servers = [*servers, *extra.nameservers]
         searches = [*searches, *extra.searches]
-        options = [*options, *(f"{o.name}:{o.value}" if o.value else o.name for o in extra.options)]
-    lines = [f"nameserver {server}" for server in dict.fromkeys(servers)]
+        own = {
+            option.name: f"{option.name}:{option.value}" if option.value else option.name for option in extra.options
+        }
+        options = [*(each for each in options if each.partition(":")[0] not in own), *own.values()]
+    lines = [f"nameserver {server}" for server in list(dict.fromkeys(servers))[:_SERVERS_MAX]]
     if searches:
         lines.insert(0, "search " + " ".join(dict.fromkeys(searches)))
     if options:
@@ -51,12 +56,29 @@ def resolv_conf(pod: Pod, host_file: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _by_policy(pod: Pod, host_file: Path, cluster_dns: tuple[str, ...]) -> tuple[list[str], list[str], list[str]]:
+    policy = pod.spec.dns_policy or _CLUSTER_FIRST
+    if policy == "None":
+        return [], [], []
+    servers, searches, options = _parse(_host_text(host_file))
+    on_host = policy == _CLUSTER_FIRST and pod.spec.host_network
+    if policy == "Default" or on_host or not cluster_dns:
+        return servers, searches, options
+    own = [f"{pod.metadata.namespace}.svc.{_DOMAIN}", f"svc.{_DOMAIN}", _DOMAIN]
+    return list(cluster_dns), [*own, *searches], ["ndots:5"]
+
+
+def upstream_file(host_file: Path = HOST_FILE) -> Path | None:
+    """Where the machine's name servers stand, those that are not on its loopback if it can be had; None: nowhere."""
+    if not host_file.exists():
+        return None
+    return _UPSTREAM if "127.0.0.53" in host_file.read_text() and _UPSTREAM.exists() else host_file
+
+
 def _host_text(path: Path) -> str:
     """A stub that listens on the host's loopback cannot be reached from a Pod."""
-    text = path.read_text() if path.exists() else ""
-    if "127.0.0.53" in text and _UPSTREAM.exists():
-        return _UPSTREAM.read_text()
-    return text
+    found = upstream_file(path)
+    return found.read_text() if found is not None else ""
 
 
 def _parse(text: str) -> tuple[list[str], list[str], list[str]]:

@@ -27,6 +27,7 @@ class NodeOptions:
     instance: str = "vp"
     port: int = 10250
     pod_cidr_v6: str = ""
+    cluster_dns: tuple[str, ...] = ()
     data_dir: Path | None = None
     node_info_dir: Path | None = None
     host_image: str = HOST_IMAGE
@@ -57,4 +58,5 @@ class NodeOptions:
             cni_dirs=tuple(self.cni_dirs),
             runc=self.runc,
             conmon=self.conmon,
+            cluster_dns=tuple(self.cluster_dns),
         )

@@ -13,7 +13,7 @@ from virt_core.runtime.logs import get_logger
 from virt_core.runtime.times import rfc3339
 from virt_local.node import kernel, users
 from virt_local.node.cni import Cni
-from virt_local.node.hostfiles import hostname_of, hosts_file, resolv_conf
+from virt_local.node.hostfiles import HOST_FILE, hostname_of, hosts_file, resolv_conf
 from virt_local.node.images.root import OciMount
 from virt_local.node.layout import NodeLayout, load, remove_tree, save, write_atomic
 from virt_local.node.networks.keeper import PodNetworks
@@ -32,8 +32,11 @@ class Sandboxes:
         cni: Cni,
         clock: Clock,
         networks: PodNetworks,
-        resolv: Path = Path("/etc/resolv.conf"),
+        resolv: Path = HOST_FILE,
+        *,
+        cluster_dns: tuple[str, ...] = (),
     ) -> None:
+        self._cluster_dns = cluster_dns
         self.networks = networks
         self._layout = layout
         self._cni = cni
@@ -134,7 +137,7 @@ class Sandboxes:
         directory = self._layout.sandbox(uid)
         if not ips:
             _write(directory / "hostname", f"{hostname}\n")
-            _write(directory / "resolv.conf", resolv_conf(pod, self._resolv))
+            _write(directory / "resolv.conf", resolv_conf(pod, self._resolv, self._cluster_dns))
 
     def _make_namespace(self, record: SandboxRecord) -> None:
         path, own = self._layout.netns(record.uid), self.users(record)

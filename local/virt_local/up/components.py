@@ -27,6 +27,7 @@ def script(name: str) -> str:
 
 
 def apiserver(instance: Instance, material: Material) -> Component:
+    ranges: list[str] = []
     flags = {
         "data-dir": instance.data_dir / "apiserver",
         "instance": instance.name,
@@ -39,8 +40,10 @@ def apiserver(instance: Instance, material: Material) -> Component:
         "node-client-cert": material.node_client_cert,
         "node-client-key": material.node_client_key,
     }
+    for each in (instance.service_range, *([instance.service_range_v6] if has_ipv6() else [])):
+        ranges += ["--service-range", each]
     listen = ("--listen", f"127.0.0.1:{instance.port}", "--listen", f"{instance.bridge_address}:{instance.port}")
-    return _component(API_SERVER, (script("virt-local"), "apiserver", *_flags(flags), *listen))
+    return _component(API_SERVER, (script("virt-local"), "apiserver", *_flags(flags), *ranges, *listen))
 
 
 def controllers(instance: Instance) -> Component:
@@ -48,6 +51,7 @@ def controllers(instance: Instance) -> Component:
         "kubeconfig": instance.kubeconfig_dir / "controllers.yaml",
         "ready-file": controllers_ready(instance),
         "volume-dir": instance.data_dir / "volumes",
+        "data-dir": instance.data_dir,
     }
     return _component("controllers", (script("virt-local"), "controllers", *_flags(flags)))
 
@@ -58,6 +62,7 @@ def controllers_ready(instance: Instance) -> Path:
 
 def node(instance: Instance, each: Node, material: Material) -> Component:
     tls = node_tls_dir(instance, each)
+    dns: list[str] = []
     flags = {
         **_node_place(instance, each),
         "kubeconfig": instance.kubeconfig_dir / f"node-{each.name}.yaml",
@@ -67,7 +72,9 @@ def node(instance: Instance, each: Node, material: Material) -> Component:
         "client-ca": material.cluster_ca.path,
         "node-info-dir": node_info_dir(instance),
     }
-    return _component(node_component(each), (script("virt-local"), "node", *_flags(flags)), each.netns_path)
+    for address in (instance.dns_address, *([instance.dns_address_v6] if has_ipv6() else [])):
+        dns += ["--cluster-dns", address]
+    return _component(node_component(each), (script("virt-local"), "node", *_flags(flags), *dns), each.netns_path)
 
 
 def node_purge(instance: Instance, each: Node, *, in_netns: bool) -> list[str]:

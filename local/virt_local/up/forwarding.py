@@ -113,6 +113,20 @@ def has_ipv6() -> bool:
     return Path("/proc/sys/net/ipv6").exists()
 
 
+def route_bridged_here() -> None:
+    """In the namespace of the calling thread, which is ours alone: what a Pod sends to itself by a Service is routed. With
+    the kernel's rules for bridged packets it would be bridged, and a bridge sends nothing back to where it came from."""
+    for name in ("iptables", "ip6tables"):
+        switch = Path(f"/proc/sys/net/bridge/bridge-nf-call-{name}")
+        if switch.exists():
+            switch.write_text("0")
+
+
+def open_low_ports_here(first: int) -> None:
+    """In the namespace of the calling thread, which is ours alone: from this port on anybody in it may listen."""
+    Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").write_text(str(first))
+
+
 def turn_on_here() -> None:
     """In the namespace of the calling thread, which is ours alone."""
     for name in (IPV4, IPV6):

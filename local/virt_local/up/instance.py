@@ -78,6 +78,49 @@ class Instance:
         return f"{self.network[0]}/{self.bridge_prefix}"
 
     @property
+    def service_range(self) -> str:
+        """The addresses of Services: no link has them, rules turn their packets to Pods."""
+        return f"{self.network[224 * 256]}/20"
+
+    @property
+    def network_v6(self) -> str:
+        return f"{self._prefix_v6}::/48"
+
+    @property
+    def service_range_v6(self) -> str:
+        return f"{self._prefix_v6}:ffff::/112"
+
+    @property
+    def _prefix_v6(self) -> str:
+        return f"fd00:10:{self.network.network_address.packed[1]}"
+
+    @property
+    def services_table(self) -> str:
+        return f"{self.nft_table}_services"
+
+    @property
+    def dns_address(self) -> str:
+        """Where the names of Services are asked, in a namespace of its own on the bridge."""
+        return str(self.network[2])
+
+    @property
+    def dns_address_v6(self) -> str:
+        return f"{self._prefix_v6}::2"
+
+    @property
+    def dns_netns(self) -> str:
+        return f"{self.name}-dns"
+
+    @property
+    def dns_netns_path(self) -> str:
+        return f"/run/netns/{self.dns_netns}"
+
+    @property
+    def dns_dir(self) -> Path:
+        """What the name server reads, who is a user without rights: the data directory is closed to it."""
+        return Path(f"/run/virtpod-dns-{self.name}")
+
+    @property
     def server(self) -> str:
         return f"https://127.0.0.1:{self.port}"
 
@@ -109,7 +152,6 @@ class Instance:
         return [self._node(index) for index in range(1, self.node_count + 1)]
 
     def _node(self, index: int) -> Node:
-        second = self.network.network_address.packed[1]
         return Node(
             name=f"node{index}",
             index=index,
@@ -117,7 +159,7 @@ class Instance:
             veth=f"{self.name}-n{index}",
             address=str(self.network[10 + index]),
             pod_cidr=str(ipaddress.ip_network((int(self.network[(100 + index) * 256]), 24))),
-            pod_cidr_v6=f"fd00:10:{second}:{100 + index}::/64",
+            pod_cidr_v6=f"{self._prefix_v6}:{100 + index}::/64",
         )
 
     # Paths.

@@ -25,6 +25,7 @@ def host_chains(instance: Instance, family: str, nodes: str) -> str:
     return f"""  chain input {{
     type filter hook input priority filter; policy accept;
     iifname "{bridge}" {family} saddr != {nodes} goto from_pods
+    iifname "{bridge}" {family} saddr {_dns_address(instance, family)} goto from_pods
   }}
   chain from_pods {{
     ct state established,related accept
@@ -69,6 +70,60 @@ table {table} {{
   }}
 }}
 """
+
+
+#: Questions that the name server takes in a second, of one Pod and of all, and connections of one Pod. More are not
+#: answered, so that a flood costs the machine no more than counting it.
+_OF_ONE, _OF_ALL, _CALLS = 200, 2000, 4
+
+
+def dns_table(instance: Instance, family: str) -> str:
+    """For the name server's own namespace: it is asked, asks others, and does nothing else."""
+    kind = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}[family]
+    table = f"{family} {instance.nft_table}"
+    return f"""add table {table}
+delete table {table}
+table {table} {{
+  set askers {{
+    type {kind}; size 4096; flags dynamic,timeout; timeout 10s;
+  }}
+  set callers {{
+    type {kind}; size 4096; flags dynamic;
+  }}
+  chain untracked {{
+    type filter hook prerouting priority raw; policy accept;
+    udp dport 53 notrack
+  }}
+  chain untracked_answers {{
+    type filter hook output priority raw; policy accept;
+    udp sport 53 notrack
+  }}
+  chain input {{
+    type filter hook input priority filter; policy drop;
+    iifname "lo" accept
+    udp dport 53 update @askers {{ {family} saddr limit rate over {_OF_ONE}/second burst {_OF_ONE} packets }} drop
+    udp dport 53 limit rate over {_OF_ALL}/second burst {_OF_ALL} packets counter drop
+    udp dport 53 accept
+    tcp dport 53 ct state new add @callers {{ {family} saddr ct count over {_CALLS} }} counter reject with tcp reset
+    tcp dport 53 accept
+    meta l4proto {_ICMP[family]} accept
+    ct state established,related accept
+    counter drop
+  }}
+  chain output {{
+    type filter hook output priority filter; policy drop;
+    oifname "lo" accept
+    meta l4proto {{ tcp, udp }} th sport 53 accept
+    meta l4proto {{ tcp, udp }} th dport 53 accept
+    meta l4proto {_ICMP[family]} accept
+    counter drop
+  }}
+}}
+"""
+
+
+def _dns_address(instance: Instance, family: str) -> str:
+    return instance.dns_address if family == "ip" else instance.dns_address_v6
 
 
 def _pods_of_all(instance: Instance, family: str) -> str:

@@ -15,6 +15,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -195,6 +196,27 @@ def _route(netlink: Any, route: Route) -> None:
 
 def _index(name: str) -> int:
     return socket.if_nametoindex(name)
+
+
+def forget_datagrams(netns: str, addresses: set[str]) -> int:
+    """Ends the kernel's memory of UDP flows that were turned to one of these addresses. Says how many there were."""
+    body = partial(_forget_datagrams, frozenset(addresses))
+    return kernel.in_netns(Path(netns), body) if netns else body()
+
+
+def _forget_datagrams(addresses: frozenset[str]) -> int:
+    from pyroute2.netlink.nfnetlink.nfctsocket import NFCTAttrTuple, NFCTSocket
+
+    ended = 0
+    with NFCTSocket() as flows, _doing("the kernel's flows cannot be read"):
+        for family in (socket.AF_INET, socket.AF_INET6):
+            for flow in list(flows.dump(tuple_orig=NFCTAttrTuple(family=family, proto=socket.IPPROTO_UDP))):
+                answers = NFCTAttrTuple.from_netlink(family, flow.get_attr("CTA_TUPLE_REPLY"))
+                asked = NFCTAttrTuple.from_netlink(family, flow.get_attr("CTA_TUPLE_ORIG"))
+                if answers.saddr in addresses and asked.daddr != answers.saddr:
+                    flows.entry("del", tuple_orig=asked)
+                    ended += 1
+    return ended
 
 
 @contextmanager

@@ -7,6 +7,7 @@ Pods sit in these namespaces, so a second run changes nothing that is already ri
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from functools import partial
 
@@ -19,10 +20,7 @@ from virt_local.up.links import Address, Bridge, Layout, Route, Veth
 
 _DEADLINE_S = 20.0
 _INSIDE = "eth0"
-
-
-def network_v6(instance: Instance) -> str:
-    return f"fd00:10:{instance.network.network_address.packed[1]}::/48"
+_DNS_PORT = 53
 
 
 def nodes_v6(instance: Instance) -> str:
@@ -43,11 +41,36 @@ def host_layout(instance: Instance, *, ipv6: bool = True) -> Layout:
     addresses += [Address(bridge, f"{bridge_address_v6(instance)}/64")] if ipv6 else []
     return Layout(
         bridges=(Bridge(bridge, group=isolation.BRIDGE_GROUP),),
-        veths=tuple(Veth(node.veth, _INSIDE, node.netns, bridge) for node in instance.nodes),
+        veths=(
+            *(Veth(node.veth, _INSIDE, node.netns, bridge) for node in instance.nodes),
+            Veth(instance.dns_netns, _INSIDE, instance.dns_netns, bridge),
+        ),
         addresses=tuple(addresses),
         up=(bridge,),
-        routes=tuple(route for node in instance.nodes for route in _pod_routes(instance, node, bridge, ipv6)),
+        routes=(
+            *(route for node in instance.nodes for route in _pod_routes(instance, node, bridge, ipv6)),
+            *_service_routes(instance, bridge, ipv6),
+        ),
     )
+
+
+def dns_layout(instance: Instance, *, ipv6: bool = True) -> Layout:
+    addresses = [Address(_INSIDE, f"{instance.dns_address}/{instance.bridge_prefix}")]
+    routes = [Route("0.0.0.0/0", instance.bridge_address, _INSIDE)]
+    if ipv6:
+        addresses.append(Address(_INSIDE, f"{instance.dns_address_v6}/64"))
+        routes.append(Route("::/0", bridge_address_v6(instance), _INSIDE))
+    for node in instance.nodes:
+        routes += _pod_routes(instance, node, _INSIDE, ipv6)
+    return Layout((), (), tuple(addresses), ("lo", _INSIDE), tuple(routes))
+
+
+def _service_routes(instance: Instance, device: str, ipv6: bool) -> list[Route]:
+    """So that this machine finds a way for a Service's address also without a default route. The rules of Services send
+    the packet elsewhere, or refuse it, before it goes to the first node."""
+    first = instance.nodes[0]
+    found = [Route(instance.service_range, first.address, device)]
+    return [*found, Route(instance.service_range_v6, node_address_v6(instance, first), device)] if ipv6 else found
 
 
 def node_layout(instance: Instance, node: Node, *, ipv6: bool = True) -> Layout:
@@ -75,7 +98,7 @@ def nft_script(instance: Instance, *, ipv6: bool = True) -> str:
     """NAT for what leaves the machine, and what of the machine itself is closed to Pods. `add`, then `delete`: an older
     table is replaced in one transaction."""
     script = _host_table(instance, "ip", str(instance.network), instance.node_range)
-    return script + (_host_table(instance, "ip6", network_v6(instance), nodes_v6(instance)) if ipv6 else "")
+    return script + (_host_table(instance, "ip6", instance.network_v6, nodes_v6(instance)) if ipv6 else "")
 
 
 def _host_table(instance: Instance, family: str, network: str, nodes: str) -> str:
@@ -110,12 +133,14 @@ def forward_policy() -> str:
 
 def set_up(instance: Instance) -> None:
     ipv6 = forwarding.has_ipv6()
-    for node in instance.nodes:
-        links.ensure_namespace(node.netns)
+    for netns in (*(node.netns for node in instance.nodes), instance.dns_netns):
+        links.ensure_namespace(netns)
     links.establish(host_layout(instance, ipv6=ipv6))
     for node in instance.nodes:
         layout = node_layout(instance, node, ipv6=ipv6)
         links.in_namespace(node.netns, partial(_set_up_inside, layout, node_script(instance, node, ipv6=ipv6)))
+    names = partial(_set_up_names, dns_layout(instance, ipv6=ipv6), dns_script(instance, ipv6=ipv6))
+    links.in_namespace(instance.dns_netns, names)
     _nft(["-f", "-"], nft_script(instance, ipv6=ipv6))
     Switches().turn_on(instance.bridge)
 
@@ -125,8 +150,20 @@ def node_script(instance: Instance, node: Node, *, ipv6: bool = True) -> str:
     return "".join(isolation.node_table(instance, node, family, pod_bridge(instance.name)) for family in families)
 
 
+def dns_script(instance: Instance, *, ipv6: bool = True) -> str:
+    return "".join(isolation.dns_table(instance, family) for family in (("ip", "ip6") if ipv6 else ("ip",)))
+
+
+def _set_up_names(layout: Layout, rules: str) -> bool:
+    forwarding.open_low_ports_here(_DNS_PORT)
+    links.establish(layout)
+    _nft(["-f", "-"], rules)
+    return True
+
+
 def _set_up_inside(layout: Layout, rules: str) -> bool:
     forwarding.turn_on_here()
+    forwarding.route_bridged_here()
     links.establish(layout)
     _nft(["-f", "-"], rules)
     return True
@@ -135,14 +172,21 @@ def _set_up_inside(layout: Layout, rules: str) -> bool:
 def tear_down(instance: Instance) -> list[str]:
     """Removes what set_up made, whatever is left of it, and says what it removed."""
     removed = []
-    for netns in sorted(name for name in links.namespaces() if name.startswith(f"{instance.name}-node")):
+    own = (
+        name for name in links.namespaces() if name.startswith(f"{instance.name}-node") or name == instance.dns_netns
+    )
+    for netns in sorted(own):
         links.remove_namespace(netns)
         removed.append(f"network namespace {netns}")
     removed += [f"link {name}" for name in sorted(_own_links(instance, links.names())) if links.remove(name)]
     for family in ("ip", "ip6"):
-        if instance.nft_table in _nft(["list", "tables", family]).split():
-            _nft(["delete", "table", family, instance.nft_table])
-            removed.append(f"nft table {family} {instance.nft_table}")
+        there = _nft(["list", "tables", family]).split()
+        for table in (instance.nft_table, instance.services_table):
+            if table in there:
+                _nft(["delete", "table", family, table])
+                removed.append(f"nft table {family} {table}")
+    if instance.dns_dir.exists():
+        shutil.rmtree(instance.dns_dir)
     return removed
 
 
@@ -155,6 +199,7 @@ def _own_links(instance: Instance, names: frozenset[str]) -> list[str]:
     veths = [
         name for name in names if name.startswith(f"{instance.name}-n") and name[len(instance.name) + 2 :].isdigit()
     ]
+    veths += [instance.dns_netns] if instance.dns_netns in names else []
     return [*veths, *([instance.bridge] if instance.bridge in names else [])]
 
 

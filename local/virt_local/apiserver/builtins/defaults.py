@@ -10,6 +10,8 @@ from virt_local.apiserver.builtins.pod_defaults import default_pod
 
 Object = dict[str, Any]
 
+AFFINITY_S = 10800
+
 
 def default_service(service: Object) -> None:
     spec = service.setdefault("spec", {})
@@ -21,6 +23,9 @@ def default_service(service: Object) -> None:
         spec.setdefault("externalTrafficPolicy", "Cluster")
     if spec["type"] == "LoadBalancer":
         spec.setdefault("allocateLoadBalancerNodePorts", True)
+    if spec["sessionAffinity"] == "ClientIP":
+        client = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        client.setdefault("timeoutSeconds", AFFINITY_S)
     for port in spec.get("ports") or ():
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port.get("port"))

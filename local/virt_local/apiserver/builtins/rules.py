@@ -8,14 +8,14 @@ from typing import Any
 from virt_core.apis import names
 from virt_local.apiserver.builtins.pod_rules import check_pod
 from virt_local.apiserver.builtins.rbac_rules import check_binding, check_role
+from virt_local.apiserver.builtins.service_rules import check_endpoint_slice, check_service
 from virt_local.apiserver.builtins.volume_rules import check_claim, check_storage_class, check_volume
 from virt_local.apiserver.builtins.webhook_rules import check_webhooks
 from virt_local.apiserver.errors import Cause
 from virt_local.apiserver.meta import is_dns_label, is_path_segment, is_subdomain
-from virt_local.apiserver.schema.validate import bad_value, forbidden, required, shown, unsupported
+from virt_local.apiserver.schema.validate import bad_value, forbidden, required
 
 Object = dict[str, Any]
-_PROTOCOLS = ["SCTP", "TCP", "UDP"]
 Rule = Callable[[Object, Object | None], list[Cause]]
 
 _DATA_LIMIT = 1 << 20
@@ -53,43 +53,6 @@ def check_secret(obj: Object, old: Object | None) -> list[Cause]:
         causes += [required(f"data[{key}]") for key in _TLS if key not in (obj.get("data") or {})]
     if old is not None and old.get("type") != obj.get("type"):
         causes.append(bad_value("type", obj.get("type"), "field is immutable"))
-    return causes
-
-
-def check_service(service: Object, old: Object | None) -> list[Cause]:
-    spec = service.get("spec") or {}
-    causes: list[Cause] = []
-    if spec.get("type") not in ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName"):
-        allowed = ["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"]
-        causes.append(unsupported("spec.type", spec.get("type"), allowed))
-    ports = spec.get("ports") or []
-    if not ports and spec.get("type") != "ExternalName" and spec.get("clusterIP") != "None":
-        causes.append(required("spec.ports"))
-    if spec.get("type") == "ExternalName" and not spec.get("externalName"):
-        causes.append(required("spec.externalName"))
-    seen: set[tuple[object, object]] = set()
-    for index, port in enumerate(ports):
-        causes += _check_port(port, f"spec.ports[{index}]", named=len(ports) > 1)
-        identity = (port.get("protocol"), port.get("port"))
-        if identity in seen:
-            causes.append(Cause(f"spec.ports[{index}]", f"Duplicate value: {shown(port)}", "FieldValueDuplicate"))
-        seen.add(identity)
-    was = ((old or {}).get("spec") or {}).get("clusterIP")
-    if was and spec.get("clusterIP") != was and spec.get("type") != "ExternalName":
-        causes.append(bad_value("spec.clusterIP", spec.get("clusterIP"), "field is immutable"))
-    return causes
-
-
-def _check_port(port: Object, path: str, *, named: bool) -> list[Cause]:
-    causes: list[Cause] = []
-    for name in ("port", "targetPort"):
-        number = port.get(name)
-        if isinstance(number, int) and not 0 < number < 65536:
-            causes.append(bad_value(f"{path}.{name}", number, "must be between 1 and 65535, inclusive"))
-    if named and not port.get("name"):
-        causes.append(required(f"{path}.name"))
-    if port.get("protocol") not in _PROTOCOLS:
-        causes.append(unsupported(f"{path}.protocol", port.get("protocol"), _PROTOCOLS))
     return causes
 
 
@@ -165,6 +128,7 @@ RULES: dict[str, Rule] = {
     "configmaps": check_data,
     "secrets": check_secret,
     "services": check_service,
+    "endpointslices": check_endpoint_slice,
     "persistentvolumeclaims": check_claim,
     "persistentvolumes": check_volume,
     "storageclasses": check_storage_class,

@@ -44,7 +44,6 @@ def prepare_create(kind: Kind, obj: Object) -> None:
         obj["status"] = {}
     elif kind.plural == "services":
         obj["status"] = {"loadBalancer": {}}
-        _choose_families(obj["spec"])
 
 
 def _protect(obj: Object, finalizer: str) -> None:
@@ -52,17 +51,6 @@ def _protect(obj: Object, finalizer: str) -> None:
     held = obj["metadata"].get("finalizers") or []
     if finalizer not in held:
         obj["metadata"]["finalizers"] = [*held, finalizer]
-
-
-def _choose_families(spec: Object) -> None:
-    """One family, unless nobody routes to the Service anyway: then both are possible."""
-    if spec.get("type") == "ExternalName":
-        return
-    if spec.get("clusterIP"):
-        spec.setdefault("clusterIPs", [spec["clusterIP"]])
-    free = spec.get("clusterIP") == "None" and not spec.get("selector")
-    spec.setdefault("ipFamilyPolicy", "RequireDualStack" if free else "SingleStack")
-    spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if spec["ipFamilyPolicy"] == "RequireDualStack" else ["IPv4"])
 
 
 def keep_unowned(kind: Kind, new: Object, old: Object, subresource: str) -> None:

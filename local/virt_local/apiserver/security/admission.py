@@ -11,7 +11,7 @@ from virt_local.apiserver.security.objects import Source
 from virt_local.apiserver.security.own_policies import confine
 from virt_local.apiserver.security.pod_admission import complete_pod, complete_update
 from virt_local.apiserver.security.rbac import RbacIndex
-from virt_local.apiserver.security.service_admission import refuse_idle_service
+from virt_local.apiserver.security.service_admission import refuse_idle_service, warnings_about
 from virt_local.apiserver.security.webhooks.dispatch import Webhooks
 
 
@@ -42,6 +42,7 @@ class Admission:
             self._pod_security(request)
         if _writes(request, "services") and not self._idle_services:
             refuse_idle_service(request)
+            request.warnings.extend(warnings_about(request))
         await self._webhooks.validate(request)
 
     def _pod_security(self, request: AdmissionRequest) -> None:

@@ -45,7 +45,10 @@ async def create_object(call: Call, obj: Object) -> Answer:
     obj = _admitted(call, request.object, obj)
     _stamp(call, obj)
     request.object = obj
-    return await _store(call, obj, request, is_dry)
+    with call.server.settled(call, obj, None) as unsettled:
+        if unsettled:
+            raise call.invalid(obj["metadata"].get("name", ""), unsettled)
+        return await _store(call, obj, request, is_dry)
 
 
 async def _store(call: Call, obj: Object, request: Any, is_dry: bool) -> Answer:

@@ -62,10 +62,13 @@ async def _replace(call: Call, record: Record, old: Object, new: Object, track: 
     if request.object is not new or call.kind.storage in COMPLETED:
         new = _admitted(call, request.object, old)
     _count_generation(call, new, old)
-    check(call, new, old)
-    request.object = new
-    await call.validate(request)
-    return await _store(call, record, old, new, is_dry)
+    with call.server.settled(call, new, old) as unsettled:
+        check(call, new, old)
+        if unsettled:
+            raise call.invalid(call.name, unsettled)
+        request.object = new
+        await call.validate(request)
+        return await _store(call, record, old, new, is_dry)
 
 
 def _read(call: Call, new: Object) -> None:

@@ -94,7 +94,9 @@ class Rig:
         left += [f"link {path.name}" for path in Path("/sys/class/net").glob(f"{self.name}-*")]
         left += [f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob(f"**/virtpod-{self.name}")]
         tables = subprocess.run(["nft", "list", "tables"], capture_output=True, text=True, check=True).stdout
-        return left + [f"nft {line}" for line in tables.splitlines() if line.endswith(f"virtpod_{self.name}")]
+        left += [f"directory {path}" for path in Path("/run").glob(f"virtpod-dns-{self.name}")]
+        own = (f"virtpod_{self.name}", f"virtpod_{self.name}_services")
+        return left + [f"nft {line}" for line in tables.splitlines() if line.endswith(own)]
 
 
 def _processes(text: str) -> list[int]:
