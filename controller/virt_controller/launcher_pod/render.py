@@ -64,6 +64,7 @@ SECTIONS: tuple[Section, ...] = (
     sections.node_devices,
     sections.ports,
     networks.networks,
+    networks.mesh,
     probes.probes,
     placement.placement,
     tsc.counter,

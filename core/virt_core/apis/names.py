@@ -101,6 +101,11 @@ ANNOTATION_FAIL_FAST = "kubevirt.io/func-test-virt-launcher-fail-fast"
 ANNOTATION_NETWORKS = "k8s.v1.cni.cncf.io/networks"
 ANNOTATION_DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
 ANNOTATION_NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
+#: Istio's: whether a proxy is put into the Pod (there as a label), and which of the Pod's links it takes traffic of;
+#: the last is the older name.
+ANNOTATION_MESH = "sidecar.istio.io/inject"
+ANNOTATION_MESH_INTERFACES = "istio.io/reroute-virtual-interfaces"
+ANNOTATION_MESH_INTERFACES_OLD = "traffic.sidecar.istio.io/kubevirtInterfaces"
 ANNOTATION_POD_BRIDGE_MIGRATION = "kubevirt.io/allow-pod-bridge-network-live-migration"
 ANNOTATION_SKIP_NODE_LABELLER = "node-labeller.kubevirt.io/skip-node"
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"

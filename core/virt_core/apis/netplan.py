@@ -26,11 +26,12 @@ DEFAULT_VM_IPV6_NETWORK_CIDR = "fd10:0:2::/120"
 
 
 class NetPort(Struct):
-    """A port of the guest that the Pod forwards."""
+    """A port of the guest that the Pod forwards; with `last`, all from the one to the other."""
 
     port: int
     protocol: str = "TCP"
     name: str = ""
+    last: int = 0
 
 
 class NetDhcpOption(Struct):
@@ -65,6 +66,8 @@ class NetPlanInterface(Struct):
     dns_servers: list[str] = []
     dhcp_options: NetDhcpOptions | None = None
     link_down: bool = False
+    #: A proxy of a service mesh in the Pod takes what comes from outside, and hands it on.
+    mesh: bool = False
 
 
 class NetPlan(Struct):
@@ -100,6 +103,14 @@ class NetReportInterface(Struct):
     gateway_ipv6: str = ""
 
 
+class NetServer(Struct):
+    """A process in the Pod that serves its guest, and when it started: a number alone may be somebody else's by now."""
+
+    name: str
+    pid: int
+    start_time: int
+
+
 class NetReportError(Struct):
     """Why it failed: the step or field, a sentence, and whether a retry is pointless."""
 
@@ -113,3 +124,4 @@ class NetReport(Struct):
 
     interfaces: list[NetReportInterface] = []
     error: NetReportError | None = None
+    servers: list[NetServer] = []

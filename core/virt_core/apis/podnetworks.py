@@ -23,6 +23,8 @@ from virt_core.apis.networks import MultusNetwork, Network
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 
 PRIMARY = "eth0"
+#: What virt-netsetup calls the bridge behind it.
+PRIMARY_BRIDGE = f"k6t-{PRIMARY}"
 ABSENT = "absent"
 #: Where status.interfaces[].infoSource knows an interface from.
 SOURCE_DOMAIN, SOURCE_AGENT, SOURCE_MULTUS = "domain", "guest-agent", "multus-status"
