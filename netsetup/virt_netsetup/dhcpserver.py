@@ -94,8 +94,8 @@ class DhcpServer(Value, frozen=True):
             ("domain-name", given.search[0] if given.search else ""),
             ("12", given.hostname),
             ("ntp-server", ",".join(given.ntp)),
-            ("66", _bytes(given.tftp_server.encode())),
-            ("67", _bytes(given.boot_file.encode())),
+            ("tftp-server", given.tftp_server),
+            ("bootfile-name", given.boot_file),
             # What older clients know of routes: those of whole classes, and Microsoft's number for all of them.
             ("static-route", ",".join(f"{net},{hop}" for net, hop in classful_routes(given.routes))),
             ("249", _bytes(routes)),
