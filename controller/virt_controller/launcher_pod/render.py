@@ -64,6 +64,7 @@ SECTIONS: tuple[Section, ...] = (
     sections.node_devices,
     sections.ports,
     networks.networks,
+    networks.network_devices,
     networks.mesh,
     probes.probes,
     placement.placement,

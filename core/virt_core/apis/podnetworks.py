@@ -60,6 +60,20 @@ class Selection(Struct):
         return f"{self.namespace}/{self.name}"
 
 
+class PciDevice(Struct):
+    """The PCI function that a Pod got for a network."""
+
+    pci_address: str = field(default="", name="pci-address")
+
+
+class DeviceInfo(Struct):
+    """What kind of device it got."""
+
+    type: str = ""
+    version: str = ""
+    pci: PciDevice | None = None
+
+
 class Attached(Struct):
     """One entry of the annotation that tells what became of them."""
 
@@ -70,6 +84,7 @@ class Attached(Struct):
     mtu: int = 0
     default: bool = False
     dns: dict[str, Any] = {}
+    device_info: DeviceInfo | None = field(default=None, name="device-info")
 
 
 def interface_name(network: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from virt_core.apis import names
-from virt_core.apis.bindings import MASQUERADE, WIRED, binding_of
+from virt_core.apis.bindings import DEVICES, MASQUERADE, WIRED, binding_of
 from virt_core.apis.devices import DHCPOptions, Interface
 from virt_core.apis.facts import in_mesh
 from virt_core.apis.netplan import NetDhcpOption, NetDhcpOptions, NetPlan, NetPlanInterface, NetPort
@@ -51,7 +51,12 @@ def plan(
 
 
 def wanted_interfaces(vmi: VirtualMachineInstance) -> list[Interface]:
-    return [nic for nic in vmi.spec.domain.devices.interfaces if nic.state != "absent"]
+    return [nic for nic in vmi.spec.domain.devices.interfaces if nic.state != "absent" and is_wired(nic)]
+
+
+def is_wired(nic: Interface) -> bool:
+    """Whether the Pod has something for it that we make. A device of the node has nothing."""
+    return binding_of(nic) not in DEVICES
 
 
 def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) -> NetPlanInterface:
