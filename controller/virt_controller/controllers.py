@@ -242,6 +242,7 @@ CONTROLLERS = (
             c.namespaces,
             c.claims,
             c.data_volumes,
+            c.networks,
         ),
         # One at a time: the limits count those that go.
         workers=1,

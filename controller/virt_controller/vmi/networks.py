@@ -18,7 +18,7 @@ from virt_core.kube.patch import op, pointer
 _ANNOTATIONS = ("metadata", "annotations")
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 #: Domains of resources that are Kubernetes' own, or ours.
-_NOT_DEVICES = ("kubernetes.io", "k8s.io", "kubevirt.io")
+_NOT_DEVICES = ("kubernetes.io", "k8s.io", names.GROUP)
 _OUR_NAME = re.compile(r"pod[0-9a-f]{11}")
 
 
