@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -13,12 +14,15 @@ from virt_core.apis.podnetworks import SOURCE_MULTUS, Attached
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface as StatusInterface
+from virt_core.kube.conditions import get_condition
 from virt_core.kube.patch import op, pointer
+from virt_core.kube.vmistatus import with_condition, without_condition
 
 _ANNOTATIONS = ("metadata", "annotations")
 _RESOURCE = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 #: Domains of resources that are Kubernetes' own, or ours.
 _NOT_DEVICES = ("kubernetes.io", "k8s.io", names.GROUP)
+REASON_OTHER_NETWORK = "NetworkChanged"
 _OUR_NAME = re.compile(r"pod[0-9a-f]{11}")
 
 
@@ -75,14 +79,45 @@ def operations(vmi: VirtualMachineInstance, pod: Pod) -> list[dict[str, object]]
 
 
 def _requests(vmi: VirtualMachineInstance, pod: Pod) -> list[dict[str, object]]:
-    wanted = podnetworks.requested(vmi, started=True)
     asked = pod.metadata.annotations.get(names.ANNOTATION_NETWORKS, "")
+    had = {each.interface: each for each in podnetworks.selections(asked)}
+    # Nobody pulls a network from under a card that the machine uses; another one it gets in another Pod.
+    wanted = [had.get(each.interface, each) for each in podnetworks.requested(vmi, started=True)]
     if not wanted and not _is_ours(asked):
         return []
     path, text = pointer(*_ANNOTATIONS, names.ANNOTATION_NETWORKS), podnetworks.text(wanted) if wanted else ""
     if text == asked:
         return []
     return [op.add(path, text)] if text else [op.remove(path)]
+
+
+def with_migration_required(vmi: VirtualMachineInstance, pod: Pod, now: datetime) -> VirtualMachineInstance:
+    """Says whether the machine is to be on networks that its Pod is not on, and can get only by a move."""
+    kind, others = names.CONDITION_MIGRATION_REQUIRED, _elsewhere(vmi, pod)
+    if not others:
+        return replace(vmi, status=without_condition(vmi.status, kind))
+    words = f"another network for {', '.join(others)} needs another Pod"
+    status = with_condition(vmi.status, kind, names.TRUE, REASON_OTHER_NETWORK, words, now=now)
+    return replace(vmi, status=status)
+
+
+def _elsewhere(vmi: VirtualMachineInstance, pod: Pod) -> list[str]:
+    said = pod.metadata.annotations.get(names.ANNOTATION_NETWORKS, "")
+    had = {each.interface: each.key for each in podnetworks.selections(said)}
+    wanted = {each.interface: each.key for each in podnetworks.requested(vmi, started=True)}
+    found = podnetworks.secondary(vmi.spec)
+    return [
+        name
+        for name in found
+        if (interface := podnetworks.interface_name(name)) in had
+        and interface in wanted
+        and had[interface] != wanted[interface]
+    ]
+
+
+def is_elsewhere(vmi: VirtualMachineInstance) -> bool:
+    condition = get_condition(vmi.status.conditions, names.CONDITION_MIGRATION_REQUIRED)
+    return condition is not None and condition.status == names.TRUE
 
 
 def told_devices(vmi: VirtualMachineInstance, pod: Pod) -> list[dict[str, object]]:

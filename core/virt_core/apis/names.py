@@ -181,6 +181,8 @@ REASON_UTILITY_VOLUMES = "UtilityVolumesPresent"
 #: The namespace has a quota that leaves no room for the target Pod; the job waits.
 CONDITION_MIGRATION_QUOTA = "migrationRejectedByResourceQuota"
 CONDITION_MIGRATION_ABORT = "migrationAbortRequested"
+#: What the machine asks for it can have in another Pod only.
+CONDITION_MIGRATION_REQUIRED = "MigrationRequired"
 CONDITION_EVICTION_REQUESTED = "EvictionRequested"
 #: Ours: why it has not begun yet; only on a job that is Pending or Scheduling.
 CONDITION_MIGRATION_WAITING = "migrationWaiting"

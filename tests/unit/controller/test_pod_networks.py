@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from virt_controller.launcher_pod import render
-from virt_controller.launcher_pod.sections import TemplateConfig
+from virt_controller.launcher_pod.sections import Move, TemplateConfig
 from virt_controller.vmi import networks
 from virt_core.apis import names, podnetworks
 from virt_core.apis.base import from_plain, to_plain
@@ -18,6 +19,7 @@ from virt_core.apis.vmi import VirtualMachineInstance
 
 #: The first eleven digits of the SHA-256 of "blue".
 BLUE = "pod16477688c0e"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def vmi(
@@ -212,3 +214,34 @@ def test_a_mesh_is_told_of_the_guests_bridge() -> None:
     without = render(vmi(**{names.ANNOTATION_MESH: "false"}), TemplateConfig("image")).metadata
     assert without.labels["sidecar.istio.io/inject"] == "false"
     assert "istio.io/reroute-virtual-interfaces" not in without.annotations
+
+
+def test_another_network_needs_another_pod() -> None:
+    """The Pod keeps the network that the machine uses, and the VMI says that it has to move."""
+    there = pod(networks=json.dumps([{"name": "blue-net", "namespace": "ns", "interface": BLUE}]))
+    known = [{"name": "blue", "infoSource": "domain, multus-status"}]
+    changed = vmi(nic(net="red-net"), status=known)
+    assert networks.operations(changed, there) == []
+    told = networks.with_migration_required(changed, there, NOW)
+    assert networks.is_elsewhere(told)
+    [condition] = told.status.conditions
+    assert (condition.type, condition.status, condition.message) == (
+        "MigrationRequired",
+        "True",
+        "another network for blue needs another Pod",
+    )
+    target = render(changed, TemplateConfig("image", move=Move("job", "uid")))
+    asks = json.loads(target.metadata.annotations[names.ANNOTATION_NETWORKS])
+    assert [each["name"] for each in asks] == ["red-net"]
+    settled = networks.with_migration_required(told, target, NOW)
+    assert not networks.is_elsewhere(settled)
+    assert settled.status.conditions == []
+
+
+def test_a_network_that_comes_beside_a_changed_one_is_asked_for() -> None:
+    there = pod(networks=json.dumps([{"name": "blue-net", "namespace": "ns", "interface": BLUE}]))
+    known = [{"name": "blue", "infoSource": "domain, multus-status"}]
+    [operation] = networks.operations(vmi(nic(net="red-net"), nic("new"), status=known), there)
+    asks = json.loads(str(operation["value"]))
+    assert [each["name"] for each in asks] == ["blue-net", "blue-net"]
+    assert len({each["interface"] for each in asks}) == 2

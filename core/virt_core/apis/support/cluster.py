@@ -76,7 +76,9 @@ NETWORKS: tuple[Feature, ...] = (
     _net(WORKS, OTHER_NETWORKS, "by a NetworkAttachmentDefinition and the bridge binding, where the cluster has Multus"
          " or what does the same; virt-local has it built in", fields="networks[].multus",
          gates="DynamicPodInterfaceNaming PodSecondaryInterfaceNamingUpgrade ExternalNetResourceInjection"),
-    _net(NOT_YET, "another network for an interface of a running machine", "the change waits for a restart",
+    _net(WORKS, "another network for an interface of a running machine", "by a migration (workloadUpdateStrategy"
+         " LiveMigrate, or one that you ask for), for a card by bridge on a network that hands out no addresses itself;"
+         " else the change waits for a restart",
          gates="LiveUpdateNADRef"),
     _net(WORKS, "SR-IOV", "as XML and plans, no such card was here to try it on; on a network of a"
          " NetworkAttachmentDefinition, whose resource the Pod asks for where ExternalNetResourceInjection is off;"
