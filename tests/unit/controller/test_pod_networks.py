@@ -218,7 +218,7 @@ def test_a_mesh_is_told_of_the_guests_bridge() -> None:
 
 def test_another_network_needs_another_pod() -> None:
     """The Pod keeps the network that the machine uses, and the VMI says that it has to move."""
-    there = pod(networks=json.dumps([{"name": "blue-net", "namespace": "ns", "interface": BLUE}]))
+    there = pod(networks=podnetworks.text([podnetworks.Selection("blue-net", "ns", BLUE)]))
     known = [{"name": "blue", "infoSource": "domain, multus-status"}]
     changed = vmi(nic(net="red-net"), status=known)
     assert networks.operations(changed, there) == []
@@ -239,7 +239,7 @@ def test_another_network_needs_another_pod() -> None:
 
 
 def test_a_network_that_comes_beside_a_changed_one_is_asked_for() -> None:
-    there = pod(networks=json.dumps([{"name": "blue-net", "namespace": "ns", "interface": BLUE}]))
+    there = pod(networks=podnetworks.text([podnetworks.Selection("blue-net", "ns", BLUE)]))
     known = [{"name": "blue", "infoSource": "domain, multus-status"}]
     [operation] = networks.operations(vmi(nic(net="red-net"), nic("new"), status=known), there)
     asks = json.loads(str(operation["value"]))
