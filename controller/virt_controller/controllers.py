@@ -121,7 +121,7 @@ def _migration(shared: Shared, queue: WorkQueue) -> Reconcile:
         nodes=caches.nodes,
         namespaces=caches.namespaces,
         policies=caches.migration_policies,
-        look=Looker(caches.vms, caches.claims, caches.data_volumes, caches.vmis, states),
+        look=Looker(caches.vms, caches.claims, caches.data_volumes, caches.vmis, states, definitions=caches.networks),
         bringer=Bringer(shared.client, caches.attachments, caches.claims, caches.data_volumes),
         attachments=caches.attachments,
         recorder=shared.recorder,
@@ -242,6 +242,7 @@ CONTROLLERS = (
             c.namespaces,
             c.claims,
             c.data_volumes,
+            c.networks,
         ),
         # One at a time: the limits count those that go.
         workers=1,

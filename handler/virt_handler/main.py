@@ -46,6 +46,7 @@ from virt_handler.node.seccomp import SeccompProfile
 from virt_handler.pods.contacts import Contacts
 from virt_handler.pods.files import PodFiles
 from virt_handler.pods.gate import Gate
+from virt_handler.pods.guestservers import GuestServers
 from virt_handler.pods.network import NetworkWiring
 from virt_handler.pods.plugging import Plugging
 from virt_handler.service.forecasts import Forecasts
@@ -58,6 +59,7 @@ log = get_logger(__name__)
 COMPONENT = "virt-handler"
 #: The loop never waits for a guest or a launcher, so a few are enough for a burst.
 WORKERS = 6
+_SERVER_LOST_S = 0.5
 
 
 class Handler:
@@ -100,6 +102,7 @@ class Handler:
             records=RecordStore(str(self._state / "network"), NetworkRecord),
             clock=self.clock,
             done=lambda session: self.queue.add(session.key),
+            servers=GuestServers(self.watcher, self._server_lost),
         )
         self.network = wiring
         return HandlerController(
@@ -169,6 +172,10 @@ class Handler:
         for session in self.sessions:
             self.contacts.close(session)
         self.gate.stop()
+
+    def _server_lost(self, session: Session) -> None:
+        """Not at once: with a Pod ends all that is in it, its servers a moment before its launcher."""
+        self.queue.add_after(session.key, _SERVER_LOST_S)
 
     def tell(self, session: Session, kind: str, reason: str, message: str) -> None:
         """A launcher's own Event, on the VMI of its session. Only the one that has the guest speaks for the VMI."""

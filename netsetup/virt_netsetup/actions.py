@@ -32,7 +32,12 @@ def setup(plan: NetPlan, world: World, state: State) -> NetReport:
             raise
         if not known:
             fresh.append(interface.pod_interface)
-    return NetReport(interfaces=[done[interface.name] for interface in plan.interfaces])
+    return _report(plan, [done[interface.name] for interface in plan.interfaces], world)
+
+
+def _report(plan: NetPlan, done: list[NetReportInterface], world: World) -> NetReport:
+    servers = [world.dhcp.process(interface.pod_interface) for interface in plan.interfaces]
+    return NetReport(interfaces=done, servers=[server for server in servers if server is not None])
 
 
 def _order(interface: NetPlanInterface) -> bool:
@@ -109,7 +114,7 @@ def check(plan: NetPlan, world: World, state: State) -> NetReport:
         if missing is not None:
             raise NetsetupError(name_of(missing), f"{interface.pod_interface}: not in place: {describe(missing)}")
         done.append(wiring.report)
-    return NetReport(interfaces=done)
+    return _report(plan, done, world)
 
 
 def teardown(world: World, state: State) -> NetReport:

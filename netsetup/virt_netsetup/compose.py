@@ -9,6 +9,7 @@ from virt_core.apis.bindings import BRIDGE, MASQUERADE
 from virt_core.apis.netplan import NetDhcpOptions, NetPlan, NetPlanInterface
 from virt_netsetup.bindings import bridge, masquerade
 from virt_netsetup.bindings.wiring import Wiring
+from virt_netsetup.dhcpserver import MAX_OPTION
 from virt_netsetup.model import NetsetupError, PodNic, Record
 from virt_netsetup.steps import Step
 
@@ -51,7 +52,9 @@ def _check_interface(path: str, interface: NetPlanInterface) -> None:
     if interface.dhcp_options is not None:
         _check_options(f"{path}.dhcpOptions", interface.dhcp_options)
     for port in interface.ports:
-        _demand(0 < port.port < 65536, f"{path}.ports", f"{port.port} is not a port from 1 to 65535")
+        for number in (port.port, port.last or port.port):
+            _demand(0 < number < 65536, f"{path}.ports", f"{number} is not a port from 1 to 65535")
+        _demand(port.last == 0 or port.port <= port.last, f"{path}.ports", f"{port.port} is after {port.last}")
         _demand(
             port.protocol.upper() in ("TCP", "UDP", "SCTP"),
             f"{path}.ports",
@@ -62,8 +65,15 @@ def _check_interface(path: str, interface: NetPlanInterface) -> None:
 def _check_options(path: str, options: NetDhcpOptions) -> None:
     for option in options.private_options:
         _demand(option.option in PRIVATE_OPTIONS, f"{path}.privateOptions", f"{option.option} is not from 224 to 254")
+        _demand(len(option.value.encode()) <= MAX_OPTION, f"{path}.privateOptions", _too_long(str(option.option)))
+    for name, text in (("bootFileName", options.boot_file_name), ("tftpServerName", options.tftp_server_name)):
+        _demand(len(text.encode()) <= MAX_OPTION, f"{path}.{name}", _too_long(name))
     for server in options.ntp_servers:
         _demand(_is_address(server), f"{path}.ntpServers", f"{server!r} is not an IP address")
+
+
+def _too_long(what: str) -> str:
+    return f"{what} has more than the {MAX_OPTION} bytes that an option of DHCP takes"
 
 
 def _is_address(text: str) -> bool:

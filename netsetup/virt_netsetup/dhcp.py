@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from virt_core.apis.base import Struct, decode, encode
+from virt_core.apis.netplan import NetServer
 from virt_netsetup import daemon
 from virt_netsetup.confine import CAP_NET_ADMIN, CAP_NET_BIND_SERVICE, CAP_NET_RAW, give_up
 from virt_netsetup.dhcpserver import DhcpServer
@@ -39,6 +40,7 @@ class DhcpServers(Protocol):
     def stop(self, name: str) -> None: ...
     def known(self, name: str) -> bool: ...
     def alive(self, name: str) -> bool: ...
+    def process(self, name: str) -> NetServer | None: ...
 
 
 class Started(Struct):
@@ -70,6 +72,13 @@ class Dnsmasq(Value, frozen=True):
     def known(self, name: str) -> bool:
         """Whether there is something to stop, or to forget."""
         return self._folder().read(_file(name, "json")) is not None
+
+    def process(self, name: str) -> NetServer | None:
+        """The one that serves, for whoever wants to hear of its end."""
+        started = self._started(name)
+        if started is None or not started.ready:
+            return None
+        return NetServer(name=name, pid=started.pid, start_time=started.start_time)
 
     def start(self, server: DhcpServer) -> None:
         self.stop(server.name)

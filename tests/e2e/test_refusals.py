@@ -55,18 +55,18 @@ def test_refused_with_the_path_of_the_field(space: Space, manifest: dict[str, An
 
 @pytest.mark.parametrize("kind", ["VirtualMachineInstance", "VirtualMachine"])
 def test_all_that_is_not_built_is_named_at_once_and_nothing_is_stored(space: Space, kind: str) -> None:
-    manifest = vmi("ahead", networks=[{"name": "default", "resourceClaim": {"claimName": "c", "requestName": "r"}}])
+    manifest = vmi("ahead")
     manifest["spec"]["domain"]["devices"]["disks"][0]["changedBlockTracking"] = True
-    manifest["spec"]["domain"]["devices"]["interfaces"] = [{"name": "default", "sriov": {}}]
+    manifest["spec"]["domain"]["devices"]["disks"][0]["disk"] = None
+    manifest["spec"]["domain"]["devices"]["disks"][0]["lun"] = {"reservation": True}
     above = "spec"
     if kind == "VirtualMachine":
         above = "spec.template.spec"
         manifest |= {"kind": kind, "spec": {"runStrategy": "Always", "template": {"spec": manifest["spec"]}}}
     said = space.refuse(manifest)
-    missing = ("networks[0].resourceClaim", "domain.devices.disks[0].changedBlockTracking")
-    for field in (*missing, "domain.devices.interfaces[0].sriov"):
+    for field in ("domain.devices.disks[0].changedBlockTracking", "domain.devices.disks[0].lun.reservation"):
         assert f"{above}.{field}: " in said
-    assert said.count("is not built yet") >= 3
+    assert said.count("is not built yet") >= 2
     for plural in ("vm", "vmi", "pods"):
         assert not space.engine.get("-n", space.namespace, plural)["items"]
 

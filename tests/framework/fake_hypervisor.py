@@ -147,6 +147,7 @@ class FakeHypervisor:
             devices = self._domain.devices
             devices.disks = [disk for disk in devices.disks if disk.alias != alias]
             devices.interfaces = [nic for nic in devices.interfaces if nic.alias != alias]
+            devices.hostdevs = [device for device in devices.hostdevs if device.alias != alias]
 
     def set_processors(self, count: int) -> None:
         with self._called(f"set_processors {count}"):

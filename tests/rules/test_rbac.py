@@ -98,6 +98,7 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.sets.controller:SetController.create:create": _each("create", *_MACHINES),
     "virt_controller.sets.controller:SetController.delete:delete": _each("delete", *_MACHINES),
     "virt_controller.sets.controller:SetController.write:write_status": _each("patch", *_SETS, subresource="status"),
+    "virt_controller.migration.controller:MigrationController._tell_devices:write_operations": _each("patch", "Pod"),
     "virt_controller.sets.members:release:write_operations": _each("patch", *_MACHINES),
     "virt_controller.sets.members:take_over:owner_reference": _each("update", *_SETS, subresource="finalizers"),
     "virt_controller.sets.members:take_over:write_operations": _each("patch", *_MACHINES),

@@ -67,6 +67,8 @@ SECTIONS: tuple[Section, ...] = (
     reservations.reservations,
     sections.ports,
     networks.networks,
+    networks.network_devices,
+    networks.mesh,
     probes.probes,
     placement.placement,
     tsc.counter,

@@ -35,6 +35,7 @@ _OWN_ANNOTATIONS = (
     names.ANNOTATION_EVICTION_SOURCE,
     # What a Pod says of its networks, nobody says beforehand.
     names.ANNOTATION_NETWORK_STATUS,
+    names.ANNOTATION_NETWORK_INFO,
 )
 
 
@@ -75,6 +76,8 @@ class TemplateConfig:
     reach: Sequence[NodeSelector] = ()
     #: Whether the namespace is one of those whose machines get a CPU limit by themselves.
     limit_cpu: bool = False
+    #: The resources of a node that its networks need, by the VMI's name of the network.
+    network_resources: Mapping[str, str] = field(default_factory=dict)
     #: None: the guest starts in this Pod.
     move: Move | None = None
 
@@ -216,6 +219,7 @@ def node_devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     for path, why in not_permitted(vmi.spec, config.cluster.permitted_host_devices):
         raise NotPermittedError(f"spec.{path}: {why}")
     counts = Counter(resource for _, resource in resources_asked(vmi.spec))
+    counts.update(config.network_resources.values())
     wanted = {resource: str(count) for resource, count in counts.items()}
     kind = protection(vmi.spec)
     if kind in SEV_FAMILY:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from msgspec import structs
@@ -23,10 +24,12 @@ from virt_controller.migration.decide import (
 from virt_controller.migration.jobs import backoff_s, is_unfinished
 from virt_controller.migration.limits import crowd, quota_words, surplus
 from virt_controller.migration.volumes import Bringer
-from virt_controller.vmi.controller import OWNER_INDEX, limits_cpu, offers, with_devices
+from virt_controller.vmi import networks
+from virt_controller.vmi.controller import OWNER_INDEX, limits_cpu, network_resources, offers, with_devices
 from virt_controller.vmi.pods import is_finished
 from virt_controller.vmi.surroundings import Looker
 from virt_core.apis import names
+from virt_core.apis.facts import is_terminating
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.migrationstate import MigrationConfiguration
 from virt_core.apis.nodes import Namespace, Node
@@ -44,7 +47,7 @@ from virt_core.kube.movesettings import best_policy, settle
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.store import key_of
 from virt_core.kube.workqueue import WorkQueue
-from virt_core.kube.writes import OwnWrites, write_difference, write_status
+from virt_core.kube.writes import OwnWrites, write_difference, write_operations, write_status
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.logs import get_logger
 
@@ -136,10 +139,22 @@ class MigrationController:
             log.info("created the Pod that brings volumes to the target", job=key, pod=made.metadata.name)
         for pod in decision.delete_pods:
             self._delete_pod(key, pod)
+        self._tell_devices(job, vmi, pods, decision)
         self._write_job(job, decision)
         for note in decision.notes:
             self._recorder.event(job, note.type, note.reason, note.message)
         return decision
+
+    def _tell_devices(
+        self, job: Job, vmi: VirtualMachineInstance | None, pods: Sequence[Pod], decision: Decision
+    ) -> None:
+        """What the target got for its networks: its launcher has no other way to know."""
+        pod = target_pod(job, vmi, pods) if vmi is not None else None
+        if vmi is None or pod is None or pod in decision.delete_pods or is_terminating(pod):
+            return
+        if operations := networks.told_devices(vmi, pod):
+            with suppress(NotFound):
+                write_operations(self._client, pod, operations)
 
     def _sweep(self, job: Job) -> None:
         """With each job that is over, the oldest of its VMI go."""
@@ -212,6 +227,7 @@ class MigrationController:
             state_claim=around.state.claim.metadata.name if around.state.claim is not None else "",
             limit_cpu=limits_cpu(vmi.metadata.namespace, config, self._namespaces),
             near=around.near,
+            network_resources=network_resources(around, config),
             move=Move(
                 job.metadata.name,
                 job.metadata.uid,

@@ -4,7 +4,8 @@ A machine whose launcher is outdated moves by a migration if it can and the Kube
 evicted if that is allowed, a few at a time. One that may neither move nor go keeps its launcher until it is stopped.
 
 A machine that cannot have the CPUs or the memory that it asks for where it is moves as well, into a Pod that was made
-for them (decisions/0029). For that nobody is evicted: its owner restarts it when that suits.
+for them (decisions/0029), and so does one whose card is to be on another network. For that nobody is evicted: its owner
+restarts it when that suits.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from virt_controller.migration.jobs import is_unfinished, last_success, new_job, wait_s
+from virt_controller.vmi.networks import is_elsewhere
 from virt_controller.vmi.resize import is_in_vain
 from virt_controller.vmi.upkeep import is_outdated
 from virt_core.apis import names
@@ -93,7 +95,7 @@ def plan(
 def is_wanted(vmi: VirtualMachineInstance, image: str) -> bool:
     """Whether it should have another launcher Pod."""
     alive = vmi.status.phase == names.PHASE_RUNNING and not is_terminating(vmi)
-    return alive and (is_outdated(vmi, image) or is_in_vain(vmi))
+    return alive and (is_outdated(vmi, image) or is_in_vain(vmi) or is_elsewhere(vmi))
 
 
 def job_for(vmi: VirtualMachineInstance, image: str) -> Job:

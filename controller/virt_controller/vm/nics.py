@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from virt_core.apis.base import to_plain
+from virt_core.apis.eviction import is_movable
 from virt_core.apis.podnetworks import ABSENT, pluggable, secondary
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
@@ -20,7 +21,7 @@ _TEMPLATE = ("spec", "template", "spec")
 
 def operations(wanted: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance) -> Operations:
     """What the VMI lacks: new cards with their networks, and the word that a card is to go."""
-    found = _states(wanted, vmi)
+    found = [*_states(wanted, vmi), *_other_networks(wanted, vmi)]
     new = [nic for name, nic in pluggable(wanted).items() if name in _new(wanted, vmi)]
     if new:
         names = {nic.name for nic in new}
@@ -40,6 +41,29 @@ def _states(wanted: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance) -> 
         for index, nic in enumerate(vmi.spec.domain.devices.interfaces)
         if nic.name in going and nic.state != ABSENT
     ]
+
+
+def _other_networks(wanted: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance) -> Operations:
+    """A card whose network is another one by now: the machine gets it by a move, for its Pod has the old one."""
+    nets, names = secondary(wanted), _replugged(wanted, vmi)
+    return [
+        op.add(pointer("spec", "networks", str(index), "multus"), to_plain(nets[network.name].multus))
+        for index, network in enumerate(vmi.spec.networks)
+        if network.name in names
+    ]
+
+
+def _replugged(wanted: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance) -> set[str]:
+    """Cards that stay as they are and go to another network. A machine that cannot move keeps the old one."""
+    ours, theirs, nets, running = pluggable(wanted), pluggable(vmi.spec), secondary(wanted), secondary(vmi.spec)
+    if not is_movable(vmi):
+        return set()
+    return {
+        name
+        for name in ours.keys() & theirs.keys()
+        if nets[name] != running[name] and ABSENT not in (ours[name].state, theirs[name].state)
+        if _but_state(ours[name]) == _but_state(theirs[name])
+    }
 
 
 def _new(wanted: VirtualMachineInstanceSpec, vmi: VirtualMachineInstance) -> set[str]:
@@ -62,7 +86,7 @@ def without_followed(plain: dict[str, Any], wanted: VirtualMachineInstanceSpec, 
         for name in ours.keys() & theirs.keys()
         if nets[name] == running[name] and _but_state(ours[name]) == _but_state(theirs[name])
     }
-    followed |= {name for name, nic in ours.items() if nic.state == ABSENT}
+    followed |= {name for name, nic in ours.items() if nic.state == ABSENT} | _replugged(wanted, vmi)
     kept = {nic.name for spec in (wanted, vmi.spec) for nic in spec.domain.devices.interfaces}
     devices = (plain.get("domain") or {}).get("devices") or {}
     gone = {nic["name"] for nic in devices.get("interfaces") or [] if _was_pluggable(plain, nic)} - kept

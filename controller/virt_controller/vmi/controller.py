@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from virt_controller.launcher_pod import NotPermittedError, UnsupportedSpecError, first_consumer, render, resources
@@ -260,7 +260,14 @@ class VMIController:
         template = with_devices(self._template, self._nodes.list(), config)
         limited = limits_cpu(vmi.metadata.namespace, config, self._namespaces)
         state = around.state.claim.metadata.name if around.state.claim is not None else ""
-        return replace(template, claims=around.claims, state_claim=state, limit_cpu=limited, near=around.near)
+        return replace(
+            template,
+            claims=around.claims,
+            state_claim=state,
+            limit_cpu=limited,
+            near=around.near,
+            network_resources=network_resources(around, config),
+        )
 
     def _with_resizing(self, vmi: VirtualMachineInstance, pods: Sequence[Pod], around: Surroundings) -> Surroundings:
         """Asks for other resources of the Pod of a machine that is to have another size."""
@@ -326,6 +333,11 @@ def limits_cpu(namespace: str, config: ClusterConfig, namespaces: Informer[Names
         return False
     found = namespaces.get(namespace)
     return is_empty(selector) or (found is not None and matches(selector, found.metadata.labels))
+
+
+def network_resources(around: Surroundings, config: ClusterConfig) -> Mapping[str, str]:
+    """What a Pod asks for because of its networks. Where somebody else adds that to Pods, nothing."""
+    return {} if config.has("ExternalNetResourceInjection") else around.network_resources
 
 
 def with_devices(template: TemplateConfig, nodes: list[Node], cluster: ClusterConfig = UNCONFIGURED) -> TemplateConfig:

@@ -299,6 +299,7 @@ def _watch_over(vmi: VirtualMachineInstance, pod: Pod | None, now: datetime, aro
         return _share_lost(vmi, pod, trouble, now)
     status = follow(vmi.status, pod, now, vmi.spec.readiness_probe)
     followed = replace(vmi, status=replace(status, interfaces=networks.follow(vmi, pod)))
+    followed = networks.with_migration_required(followed, pod, now)
     kept = upkeep.follow(owned.with_grown_claims(followed, around.claims), pod, around.launcher_image, now)
     sized = resize.follow(kept, around.resizing, now)
     notes = (Note(names.EVENT_WARNING, each.reason, each.message) for each in resize.new_trouble(vmi, sized))

@@ -44,6 +44,8 @@ class Surroundings:
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     #: NetworkAttachmentDefinitions that its networks name and that do not exist, as namespace/name.
     missing_networks: tuple[str, ...] = ()
+    #: The resources of a node that those need which exist, by the VMI's name of the network.
+    network_resources: Mapping[str, str] = field(default_factory=dict)
     #: DataVolumes of its volumes that are not filled yet, and those that never will be.
     unready: tuple[str, ...] = ()
     #: Those whose claim is bound, and then filled, only when some Pod uses it.

@@ -72,6 +72,7 @@ class Looker:
             vsock_cid=self._cids.of(vmi),
             state=self._states.look(vmi),
             missing_networks=self._missing_networks(vmi),
+            network_resources=self._network_resources(vmi),
             near=_near(later),
             later_volumes=tuple(claim.spec.volume_name for claim in later if claim.spec.volume_name),
         )
@@ -88,6 +89,12 @@ class Looker:
         if self._definitions is None:
             return ()
         return tuple(key for key in networks.definitions(vmi) if self._definitions.get(key) is None)
+
+    def _network_resources(self, vmi: VirtualMachineInstance) -> dict[str, str]:
+        if self._definitions is None:
+            return {}
+        found = {network: self._definitions.get(key) for network, key in networks.named(vmi).items()}
+        return {network: networks.resource_of(each) for network, each in found.items() if networks.resource_of(each)}
 
     def _phases(self, vmi: VirtualMachineInstance) -> dict[str, str]:
         """Of the DataVolumes that it uses, by whatever volume: a claim of that name is the same bytes."""

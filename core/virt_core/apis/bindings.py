@@ -24,6 +24,8 @@ BINDINGS = tuple(_CHOICES.values())
 REMOVED = (SLIRP, "macvtap", "passt")
 #: Those that virt-netsetup makes a TAP for.
 WIRED = (BRIDGE, MASQUERADE)
+#: Those for which nothing is wired in the Pod: the guest has a device of the node.
+DEVICES = (SRIOV,)
 #: What the cluster may give to a NIC that it adds; slirp is understood, and the rules refuse it.
 DEFAULTS = (BRIDGE, SLIRP, MASQUERADE)
 

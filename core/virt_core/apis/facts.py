@@ -32,6 +32,11 @@ def has_metrics(spec: VirtualMachineInstanceSpec) -> bool:
     return on_disk or spec.domain.devices.downward_metrics is not None
 
 
+def in_mesh(vmi: VirtualMachineInstance) -> bool:
+    """Whether its Pod gets a proxy of a service mesh."""
+    return vmi.metadata.annotations.get(names.ANNOTATION_MESH, "").lower() == "true"
+
+
 def grace_seconds(vmi: VirtualMachineInstance) -> int:
     """How long the guest has to shut down."""
     grace = vmi.spec.termination_grace_period_seconds

@@ -104,6 +104,15 @@ ANNOTATION_FAIL_FAST = "kubevirt.io/func-test-virt-launcher-fail-fast"
 ANNOTATION_NETWORKS = "k8s.v1.cni.cncf.io/networks"
 ANNOTATION_DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
 ANNOTATION_NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
+#: On a NetworkAttachmentDefinition: which resource of a node a Pod on this network needs.
+ANNOTATION_NETWORK_RESOURCE = "k8s.v1.cni.cncf.io/resourceName"
+#: On a launcher Pod: which device it got for which network.
+ANNOTATION_NETWORK_INFO = "kubevirt.io/network-info"
+#: Istio's: whether a proxy is put into the Pod (there as a label), and which of the Pod's links it takes traffic of;
+#: the last is the older name.
+ANNOTATION_MESH = "sidecar.istio.io/inject"
+ANNOTATION_MESH_INTERFACES = "istio.io/reroute-virtual-interfaces"
+ANNOTATION_MESH_INTERFACES_OLD = "traffic.sidecar.istio.io/kubevirtInterfaces"
 ANNOTATION_POD_BRIDGE_MIGRATION = "kubevirt.io/allow-pod-bridge-network-live-migration"
 ANNOTATION_SKIP_NODE_LABELLER = "node-labeller.kubevirt.io/skip-node"
 ANNOTATION_DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
@@ -175,6 +184,8 @@ REASON_UTILITY_VOLUMES = "UtilityVolumesPresent"
 #: The namespace has a quota that leaves no room for the target Pod; the job waits.
 CONDITION_MIGRATION_QUOTA = "migrationRejectedByResourceQuota"
 CONDITION_MIGRATION_ABORT = "migrationAbortRequested"
+#: What the machine asks for it can have in another Pod only.
+CONDITION_MIGRATION_REQUIRED = "MigrationRequired"
 CONDITION_EVICTION_REQUESTED = "EvictionRequested"
 #: Ours: why it has not begun yet; only on a job that is Pending or Scheduling.
 CONDITION_MIGRATION_WAITING = "migrationWaiting"
@@ -344,6 +355,8 @@ RESOURCE_DOMAIN = "devices.kubevirt.io/"
 ENV_PREFIX_PCI = "PCI_RESOURCE"
 ENV_PREFIX_MDEV = "MDEV_PCI_RESOURCE"
 ENV_PREFIX_USB = "USB_RESOURCE"
+#: The SR-IOV device plugin's own.
+ENV_PREFIX_NETWORK_DEVICE = "PCIDEVICE"
 RESOURCE_KVM = "devices.kubevirt.io/kvm"
 RESOURCE_TUN = "devices.kubevirt.io/tun"
 RESOURCE_VHOST_NET = "devices.kubevirt.io/vhost-net"
@@ -378,6 +391,7 @@ VOLUME_TMP = "tmp"
 VOLUME_KERNEL_BOOT = "kernel-boot"
 VOLUME_HUGE_PAGES = "hugepages"
 VOLUME_KEPT_STATE = "vm-state"
+VOLUME_NETWORK_INFO = "network-info-annotation"
 VOLUME_METRICS = "downward-metrics"
 VOLUME_SHARE_SOCKETS = "virtiofs-containers"
 PATH_SHARE = "/var/run/kubevirt"
@@ -394,6 +408,9 @@ PATH_HUGE_PAGES = "/dev/hugepages"
 PATH_METRICS = "/var/run/kubevirt-private/downwardapi-disks"
 #: Where drivers of resource claims describe their devices, in every container that uses them. Kubernetes says so.
 PATH_DEVICE_METADATA = "/var/run/kubernetes.io/dra-device-attributes"
+#: A file of the Pod's own annotation ANNOTATION_NETWORK_INFO.
+PATH_POD_INFO = "/etc/podinfo"
+FILE_NETWORK_INFO = "network-info"
 PATH_KEPT_STATE = "/var/run/kubevirt-private/vm-state"
 PATH_SHARE_SOCKETS = "/var/run/kubevirt/virtiofs-containers"
 PATH_SHARED = "/var/run/kubevirt-shared"
@@ -449,6 +466,11 @@ _LABEL_VALUE_LIMIT = 63
 def service_account_user(name: str, namespace: str = INSTALL_NAMESPACE) -> str:
     """The user name of one of our service accounts."""
     return f"system:serviceaccount:{namespace}:{name}"
+
+
+def network_resource_env(network: str) -> str:
+    """The environment variable with the resource that a network's device is of."""
+    return f"KUBEVIRT_RESOURCE_NAME_{network}"
 
 
 def resource_env(prefix: str, resource: str) -> str:

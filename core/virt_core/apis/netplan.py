@@ -37,11 +37,12 @@ DEFAULT_VM_IPV6_NETWORK_CIDR = "fd10:0:2::/120"
 
 
 class NetPort(Struct):
-    """A port of the guest that the Pod forwards."""
+    """A port of the guest that the Pod forwards; with `last`, all from the one to the other."""
 
     port: int
     protocol: str = "TCP"
     name: str = ""
+    last: int = 0
 
 
 class NetDhcpOption(Struct):
@@ -76,6 +77,8 @@ class NetPlanInterface(Struct):
     dns_servers: list[str] = []
     dhcp_options: NetDhcpOptions | None = None
     link_down: bool = False
+    #: A proxy of a service mesh in the Pod takes what comes from outside, and hands it on.
+    mesh: bool = False
 
 
 class NetPlan(Struct):
@@ -109,6 +112,14 @@ class NetReportInterface(Struct):
     guest_ips: list[str] = []
     gateway: str = ""
     gateway_ipv6: str = ""
+
+
+class NetServer(Struct):
+    """A process in the Pod that serves its guest, and when it started: a number alone may be somebody else's by now."""
+
+    name: str
+    pid: int
+    start_time: int
 
 
 class NetReportError(Struct):
@@ -185,3 +196,4 @@ class NetReport(Struct):
     interfaces: list[NetReportInterface] = []
     observed: list[NetObservation] = []
     error: NetReportError | None = None
+    servers: list[NetServer] = []

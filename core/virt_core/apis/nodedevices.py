@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from virt_core.apis import bindings
 from virt_core.apis.base import from_plain
+from virt_core.apis.bindings import binding_of
 from virt_core.apis.configparts import PermittedHostDevices
 from virt_core.apis.devices import GPU, HostDevice
+from virt_core.apis.interfaces import Interface
+from virt_core.apis.networks import Network
 from virt_core.apis.podparts import ResourceClaim
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 
 
 def has_node_devices(vmi: VirtualMachineInstance) -> bool:
     devices = vmi.spec.domain.devices
-    return bool(devices.gpus or devices.host_devices)
+    return bool(devices.gpus or devices.host_devices or cards(vmi.spec))
+
+
+def cards(spec: VirtualMachineInstanceSpec) -> list[Interface]:
+    """The NICs that are devices of the node."""
+    nics = spec.domain.devices.interfaces
+    return [nic for nic in nics if binding_of(nic) in bindings.DEVICES and nic.state != "absent"]
+
+
+def claimed_networks(spec: VirtualMachineInstanceSpec) -> list[Network]:
+    """Those whose card comes by a resource claim."""
+    named = {nic.name for nic in cards(spec)}
+    return [each for each in spec.networks if each.name in named and each.resource_claim is not None]
 
 
 def resources_asked(spec: VirtualMachineInstanceSpec) -> Iterator[tuple[str, str]]:
@@ -34,6 +50,8 @@ def claims_asked(spec: VirtualMachineInstanceSpec) -> list[ResourceClaim]:
     """What the launcher's container uses of the Pod's claims, each once."""
     devices: list[GPU | HostDevice] = [*spec.domain.devices.gpus, *spec.domain.devices.host_devices]
     pairs = dict.fromkeys((each.claim_name, each.request_name or "") for each in devices if each.claim_name)
+    networks = [each.resource_claim for each in claimed_networks(spec)]
+    pairs |= dict.fromkeys((claim.claim_name, claim.request_name) for claim in networks if claim is not None)
     return [ResourceClaim(name=claim, request=request) for claim, request in pairs if claim]
 
 

@@ -23,6 +23,8 @@ from virt_core.apis.networks import MultusNetwork, Network
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 
 PRIMARY = "eth0"
+#: What virt-netsetup calls the bridge behind it.
+PRIMARY_BRIDGE = f"k6t-{PRIMARY}"
 ABSENT = "absent"
 #: Where status.interfaces[].infoSource knows an interface from.
 SOURCE_DOMAIN, SOURCE_AGENT, SOURCE_MULTUS = "domain", "guest-agent", "multus-status"
@@ -58,6 +60,20 @@ class Selection(Struct):
         return f"{self.namespace}/{self.name}"
 
 
+class PciDevice(Struct):
+    """The PCI function that a Pod got for a network."""
+
+    pci_address: str = field(default="", name="pci-address")
+
+
+class DeviceInfo(Struct):
+    """What kind of device it got."""
+
+    type: str = ""
+    version: str = ""
+    pci: PciDevice | None = None
+
+
 class Attached(Struct):
     """One entry of the annotation that tells what became of them."""
 
@@ -68,6 +84,7 @@ class Attached(Struct):
     mtu: int = 0
     default: bool = False
     dns: dict[str, Any] = {}
+    device_info: DeviceInfo | None = field(default=None, name="device-info")
 
 
 def interface_name(network: str) -> str:

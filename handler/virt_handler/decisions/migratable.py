@@ -10,6 +10,7 @@ from virt_core.apis import counter, names, travel
 from virt_core.apis.bindings import BRIDGE, binding_of
 from virt_core.apis.keptstate import keeps_tpm, keeps_variables
 from virt_core.apis.launchsecurity import PV, TDX, protection
+from virt_core.apis.nodedevices import claimed_networks
 from virt_core.apis.owncpus import sees_cells
 from virt_core.apis.reservations import reserving
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -33,6 +34,8 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
         )
     if devices.host_devices or devices.gpus:
         return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, "the guest uses a device of its node"
+    if tied_card := _tied_card(vmi):
+        return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, f"its network card {tied_card} is the device of one claim"
     if kind := protection(vmi.spec):
         reasons = {TDX: names.REASON_TDX_NOT_MIGRATABLE, PV: names.REASON_PV_NOT_MIGRATABLE}
         return reasons.get(
@@ -65,6 +68,13 @@ def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
     if tied := _tied_disk(vmi):
         return names.REASON_DISKS_NOT_MIGRATABLE, f"only one node at a time reaches the disk {tied}"
     return None
+
+
+def _tied_card(vmi: VirtualMachineInstance) -> str:
+    """A card of a claim that its Pods share: another node has no second one. A template makes a claim for each Pod."""
+    shared = {claim.name for claim in vmi.spec.resource_claims if claim.resource_claim_name}
+    claims = {each.name: each.resource_claim for each in claimed_networks(vmi.spec)}
+    return next((name for name, claim in claims.items() if claim is not None and claim.claim_name in shared), "")
 
 
 def _is_everywhere(vmi: VirtualMachineInstance, volume: str) -> bool:

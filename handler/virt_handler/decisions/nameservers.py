@@ -31,7 +31,14 @@ def combined(vmi: VirtualMachineInstance, pod: Resolver) -> Resolver:
     """The Pod's resolver with what the spec asks for."""
     config = vmi.spec.dns_config
     asked = Resolver(tuple(config.nameservers), tuple(config.searches)) if config is not None else Resolver()
-    return _checked(Resolver(asked.servers + pod.servers, pod.searches + asked.searches))
+    searches = pod.searches + asked.searches
+    return _checked(Resolver(asked.servers + pod.servers, (*_own_domain(vmi, searches), *searches)))
+
+
+def _own_domain(vmi: VirtualMachineInstance, searches: tuple[str, ...]) -> list[str]:
+    """The domain in which a guest with a subdomain has its name. Kubernetes searches its namespace only."""
+    services = next((each for each in searches if each.startswith(f"{vmi.metadata.namespace}.svc.")), "")
+    return [f"{vmi.spec.subdomain}.{services}"] if vmi.spec.subdomain and services else []
 
 
 def parse(text: str) -> Resolver:

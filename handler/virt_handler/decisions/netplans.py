@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from virt_core.apis import names
-from virt_core.apis.bindings import WIRED, binding_of
+from virt_core.apis.bindings import DEVICES, MASQUERADE, WIRED, binding_of
 from virt_core.apis.devices import DHCPOptions, Interface
+from virt_core.apis.facts import in_mesh
 from virt_core.apis.netplan import NetDhcpOption, NetDhcpOptions, NetPlan, NetPlanInterface, NetPort
 from virt_core.apis.networks import PodNetwork, decimal_octets
 from virt_core.apis.podnetworks import pod_interface
@@ -50,7 +51,12 @@ def plan(
 
 
 def wanted_interfaces(vmi: VirtualMachineInstance) -> list[Interface]:
-    return [nic for nic in vmi.spec.domain.devices.interfaces if nic.state != "absent"]
+    return [nic for nic in vmi.spec.domain.devices.interfaces if nic.state != "absent" and is_wired(nic)]
+
+
+def is_wired(nic: Interface) -> bool:
+    """Whether the Pod has something for it that we make. A device of the node has nothing."""
+    return binding_of(nic) not in DEVICES
 
 
 def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) -> NetPlanInterface:
@@ -68,7 +74,7 @@ def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) 
         pod_interface=pod_interface(network),
         # One that the guest has already stays, also in another Pod.
         mac=nic.mac_address.replace("-", ":") or known,
-        ports=[NetPort(port=port.port, protocol=port.protocol or "TCP", name=port.name) for port in nic.ports],
+        ports=_ports(nic),
         vm_network_cidr=decimal_octets(inside.vm_network_cidr),
         vm_ipv6_network_cidr=inside.vm_ipv6_network_cidr,
         queues=queues(vmi, nic),
@@ -77,7 +83,13 @@ def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) 
         search_domains=list(resolver.searches),
         dhcp_options=_dhcp_options(nic.dhcp_options),
         link_down=nic.state == "down",
+        mesh=in_mesh(vmi) and binding == MASQUERADE,
     )
+
+
+def _ports(nic: Interface) -> list[NetPort]:
+    single = [NetPort(port=port.port, protocol=port.protocol or "TCP", name=port.name) for port in nic.ports]
+    return single + [NetPort(port=each.start, last=each.end, protocol=each.protocol) for each in nic.port_ranges]
 
 
 def queues(vmi: VirtualMachineInstance, nic: Interface) -> int:

@@ -12,7 +12,7 @@ from virt_core.apis.netplan import NetReport
 from virt_core.apis.podnetworks import ABSENT, SOURCE_DOMAIN, SOURCE_MULTUS, secondary, sources
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_handler.decisions.domains import is_alive
-from virt_handler.decisions.netplans import wanted_interfaces
+from virt_handler.decisions.netplans import is_wired, wanted_interfaces
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 
@@ -26,7 +26,8 @@ def due(vmi: VirtualMachineInstance, domain: pb.Domain | None) -> list[Interface
     return [
         nic
         for nic in vmi.spec.domain.devices.interfaces
-        if nic.name in held or (nic.state != ABSENT and (nic.name not in others or nic.name in there))
+        if is_wired(nic)
+        and (nic.name in held or (nic.state != ABSENT and (nic.name not in others or nic.name in there)))
     ]
 
 
@@ -37,7 +38,7 @@ def arriving(vmi: VirtualMachineInstance) -> list[Interface]:
     return [
         nic
         for nic in vmi.spec.domain.devices.interfaces
-        if nic.name in held or (nic.state != ABSENT and nic.name not in others)
+        if is_wired(nic) and (nic.name in held or (nic.state != ABSENT and nic.name not in others))
     ]
 
 

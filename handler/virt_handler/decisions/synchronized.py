@@ -36,12 +36,13 @@ def converge(vmi: VirtualMachineInstance, view: View, now: datetime) -> Step | N
 
 
 def _rewire(vmi: VirtualMachineInstance, view: View, domain: pb.Domain, now: datetime) -> Step | None:
-    """A step if the Pod has other NICs by now than are wired. While a machine is changed nobody pulls at its wires."""
+    """A step if the Pod has other NICs by now than are wired, or lost what serves one of them. While a machine is
+    changed nobody pulls at its wires."""
     if view.sync.task is Task.RUNNING or view.network.task is Task.RUNNING:
         return None
-    if not nics.differs(vmi, domain, view.report):
-        return None
     network = view.network
+    if network.task is not Task.FAILED and not nics.differs(vmi, domain, view.report):
+        return None
     if network.task is Task.FAILED and network.retry_at is not None and now < network.retry_at:
         return Step(recheck_s=(network.retry_at - now).total_seconds())
     return Step(Action.WIRE_NETWORK)

@@ -24,6 +24,7 @@ from virt_handler.loop.sessions import Session
 from virt_handler.pods import isolation
 from virt_handler.pods import resolver as resolvers
 from virt_handler.pods.files import checked_name
+from virt_handler.pods.guestservers import GuestServers
 from virt_handler.pods.netsetup import Netsetup
 
 log = get_logger(__name__)
@@ -37,9 +38,17 @@ class NetworkWiring:
     """Asks virt-netsetup beside the loop, for a few Pods at a time. `run` is the thread that keeps it alive."""
 
     def __init__(
-        self, command: Sequence[str], state_dir: str, records: RecordStore[NetworkRecord], clock: Clock, done: Done
+        self,
+        command: Sequence[str],
+        state_dir: str,
+        records: RecordStore[NetworkRecord],
+        clock: Clock,
+        done: Done,
+        *,
+        servers: GuestServers | None = None,
     ) -> None:
         self.netsetup = Netsetup(command)
+        self._servers = servers
         self._state_dir = state_dir
         self._records, self._clock, self._done = records, clock, done
         self._pool = ThreadPoolExecutor(_MAX_PARALLEL, thread_name_prefix="netsetup")
@@ -53,6 +62,7 @@ class NetworkWiring:
         if record is None:
             return False
         session.network_done(record.report, parse_rfc3339(record.time) if record.time else None)
+        self._follow(session, record.report)
         return True
 
     def start(self, session: Session, vmi: VirtualMachineInstance) -> None:
@@ -80,6 +90,8 @@ class NetworkWiring:
     def forget(self, pod_uid: str) -> None:
         """The Pod is gone, and with it its network and its DHCP server; what is left are records."""
         self._records.delete(pod_uid)
+        if self._servers is not None:
+            self._servers.forget(pod_uid)
         shutil.rmtree(os.path.join(self._state_dir, checked_name(pod_uid)), ignore_errors=True)
 
     def close(self) -> None:
@@ -93,6 +105,7 @@ class NetworkWiring:
             record = NetworkRecord(pod_uid=session.pod_uid, report=report, time=rfc3339_micro(now))
             self._records.put(record)
             session.network_done(report, now)
+            self._follow(session, report)
         except NetworkError as error:
             log.warning("the network could not be wired", vmi=session.key, error=str(error), fatal=error.fatal)
             session.network_failed(str(error), fatal=error.fatal)
@@ -100,6 +113,10 @@ class NetworkWiring:
             log.exception("wiring the network failed", vmi=session.key)
             session.network_failed(f"{type(error).__name__}: {error}", fatal=False)
         self._done(session)
+
+    def _follow(self, session: Session, report: NetReport) -> None:
+        if self._servers is not None and not session.closed:
+            self._servers.follow(session, report.servers)
 
     def _ask(
         self, pod_uid: str, vmi: VirtualMachineInstance, wired: list[Interface], action: Literal["setup", "observe"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from virt_launcher.domain.devices import Address
+from virt_launcher.domain.devices import CARD_ALIAS, Address
 from virt_launcher.domain.domain import Domain
 
 OUR_ALIAS = "ua-"
@@ -32,6 +32,8 @@ class Kind:
     exact: frozenset[str] = frozenset()
     #: Fields that somebody else changes: libvirt, the guest, the cluster's configuration.
     ignored: frozenset[str] = frozenset()
+    #: Which devices of the slot are of this kind.
+    member: Callable[[Any], bool] = lambda _device: True
 
 
 def _alias(device: Any) -> str:
@@ -55,6 +57,11 @@ def _by(*fields: str) -> Callable[[Any], str]:
     return lambda device: "-".join(str(getattr(device, field)) for field in fields)
 
 
+def _is_card(device: Any) -> bool:
+    """A network card that is a device of the node."""
+    return _alias(device).startswith(CARD_ALIAS)
+
+
 def _only(_device: Any) -> str:
     return "the only one"
 
@@ -76,11 +83,19 @@ INTERFACE = Kind(
     ours=_is_named,
     exact=frozenset({"link", "boot_order", "queues", "mtu", "acpi_index"}),
 )
+CARD = Kind(
+    "hostdev",
+    "hostdevs",
+    f"{_DEVICES}.interfaces",
+    _alias,
+    exact=frozenset({"boot_order", "acpi_index"}),
+    member=_is_card,
+)
 MEMORY = Kind("memory", "memories", "spec.domain.memory.guest", _only, ignored=frozenset({"current", "base"}))
 CONTROLLER = Kind("controller", "controllers", _DEVICES, _by("type", "index"), ours=lambda _device: False)
 
 #: In the order in which they are plugged in: a disk may need the controller.
-PLUGGABLE = (CONTROLLER, DISK, INTERFACE, MEMORY)
+PLUGGABLE = (CONTROLLER, DISK, INTERFACE, CARD, MEMORY)
 FIXED = (
     Kind("filesystem", "filesystems", f"{_DEVICES}.filesystems", _by("target")),
     Kind("serial", "serials", f"{_DEVICES}.autoattachSerialConsole", _by("target_port")),
@@ -90,7 +105,13 @@ FIXED = (
     Kind("graphics", "graphics", f"{_DEVICES}.autoattachGraphicsDevice", _by("type")),
     Kind("sound", "sounds", f"{_DEVICES}.sound", _only),
     Kind("video", "videos", f"{_DEVICES}.video", _only),
-    Kind("hostdev", "hostdevs", f"{_DEVICES}.hostDevices", _alias_or("type", "source")),
+    Kind(
+        "hostdev",
+        "hostdevs",
+        f"{_DEVICES}.hostDevices",
+        _alias_or("type", "source"),
+        member=lambda device: not _is_card(device),
+    ),
     Kind("redirdev", "redirdevs", f"{_DEVICES}.clientPassthrough", _by("source_path")),
     # libvirt 9.1 and later also show the one in the chipset of every q35 machine.
     Kind("watchdog", "watchdogs", f"{_DEVICES}.watchdog", _by("model"), ours=lambda dog: dog.model != "itco"),
@@ -107,7 +128,7 @@ def devices_of(domain: Domain, kind: Kind) -> dict[str, Any]:
     found = getattr(domain.devices, kind.slot)
     listed = found if isinstance(found, list) else [] if found is None else [found]
     result: dict[str, Any] = {}
-    for device in listed:
+    for device in filter(kind.member, listed):
         key, number = kind.key(device), 1
         while (unique := key if number == 1 else f"{key} #{number}") in result:
             number += 1

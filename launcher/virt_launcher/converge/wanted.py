@@ -15,6 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace as changed
 
+from virt_core.apis.bindings import DEVICES, binding_of
 from virt_core.apis.devices import Devices as DevicesSpec
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.converge.kinds import DISK, KINDS, OUR_ALIAS, devices_of
@@ -24,7 +25,7 @@ from virt_launcher.convert.converter import convert
 from virt_launcher.convert.disks import letters, prefix_of
 from virt_launcher.disks.qcow2 import Backing
 from virt_launcher.disks.sources import BlockSizes, DiskSource
-from virt_launcher.domain.devices import Address, Controller
+from virt_launcher.domain.devices import CARD_ALIAS, Address, Controller
 from virt_launcher.domain.disks import BackingStore, Disk, IOThreadRef
 from virt_launcher.domain.domain import Domain
 from virt_launcher.domain.machine import Amount
@@ -61,9 +62,10 @@ def _keep_memory(domain: Domain, live: Domain) -> None:
 
 
 def _wired(vmi: VirtualMachineInstance, attachments: Mapping[str, Attachment]) -> VirtualMachineInstance:
-    """Leaves out network cards for which nobody has made a TAP device yet; we are asked again when there is one."""
+    """Leaves out network cards for which nobody has made a TAP device yet; we are asked again when there is one. A
+    device of the node needs none."""
     devices = vmi.spec.domain.devices
-    cards = [card for card in devices.interfaces if card.name in attachments]
+    cards = [card for card in devices.interfaces if card.name in attachments or binding_of(card) in DEVICES]
     if len(cards) == len(devices.interfaces):
         return vmi
     devices = changed(devices, interfaces=cards)
@@ -136,7 +138,8 @@ def _keep(device: Any, live: Any) -> None:
 
 def _placed_by_the_user(spec: DevicesSpec) -> set[str]:
     disks = {disk.name for disk in spec.disks if disk.disk is not None and disk.disk.pci_address}
-    return {f"{OUR_ALIAS}{name}" for name in disks | {nic.name for nic in spec.interfaces if nic.pci_address}}
+    nics = {nic.name for nic in spec.interfaces if nic.pci_address}
+    return {f"{OUR_ALIAS}{name}" for name in disks | nics} | {f"{CARD_ALIAS}{name}" for name in nics}
 
 
 def _name_disks(disks: list[Disk], live: Domain) -> None:

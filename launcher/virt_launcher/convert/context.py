@@ -65,6 +65,8 @@ class Context:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Where drivers of resource claims say the same.
     device_metadata: Path = Path(names.PATH_DEVICE_METADATA)
+    #: Where the Pod says which device it got for which network.
+    network_info: Path = Path(names.PATH_POD_INFO, names.FILE_NETWORK_INFO)
     #: What the cluster's configuration switches off for all machines.
     serial_log: bool = True
     free_page_reporting: bool = True

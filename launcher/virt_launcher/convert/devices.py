@@ -129,3 +129,7 @@ def configure_host_devices(context: Context, domain: Domain) -> None:
         from virt_launcher.convert.hostdevs import host_devices
 
         domain.devices.hostdevs = host_devices(context)
+    if any(nic.sriov is not None for nic in spec.interfaces):
+        from virt_launcher.convert.sriov import cards
+
+        domain.devices.hostdevs += cards(context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virt_core.apis.bindings import WIRED, binding_of
+from virt_core.apis.bindings import DEVICES, WIRED, binding_of
 from virt_core.apis.devices import Interface as InterfaceSpec
 from virt_core.apis.interfaces import MOST_ACPI_INDEX
 from virt_launcher.convert.context import Attachment, Context
@@ -16,7 +16,7 @@ _MODELS = ("e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139")
 
 def configure_interfaces(context: Context, domain: Domain) -> None:
     for index, spec in enumerate(context.vmi.spec.domain.devices.interfaces):
-        if spec.state == "absent":
+        if spec.state == "absent" or binding_of(spec) in DEVICES:
             continue
         path = f"spec.domain.devices.interfaces[{index}]"
         attachment = context.attachments.get(spec.name)

@@ -9,10 +9,6 @@ NOT_BUILT: tuple[tuple[str, str], ...] = (
         "the backup of a VM is not built yet; copy the claims of a stopped VM by your storage's own means",
     ),
     (
-        "domain.devices.interfaces[].sriov",
-        "SR-IOV is not built yet; use masquerade or bridge",
-    ),
-    (
         "domain.devices.interfaces[].passtBinding",
         "the passt binding is not built yet; use masquerade or bridge",
     ),

@@ -39,6 +39,7 @@ def _tags(vmi: VirtualMachineInstance) -> Tags:
     spec = vmi.spec.domain.devices
     found = {("disk", f"ua-{disk.name}"): disk.tag for disk in spec.disks}
     found |= {("interface", f"ua-{card.name}"): card.tag for card in spec.interfaces}
+    found |= {("hostdev", f"ua-sriov-{card.name}"): card.tag for card in spec.interfaces}
     for kind, listed in (("hostdevice", spec.host_devices), ("gpu", spec.gpus)):
         for device in listed:
             found |= {("hostdev", f"ua-{prefix}-{device.name}"): device.tag for prefix in (kind, "usb-host")}

@@ -120,6 +120,10 @@ class HostAddress:
     device: str | None = at("@device")
 
 
+#: How the alias of a network card begins that is a device of the node.
+CARD_ALIAS = "ua-sriov-"
+
+
 @record(kw_only=True, slots=True)
 class HostDev:
     mode: str | None = at("@mode")
@@ -129,7 +133,10 @@ class HostDev:
     display: bool | None = at("@display", words=ON_OFF)
     ramfb: bool | None = at("@ramfb", words=ON_OFF)
     source: HostAddress | None = at("source/address")
+    boot_order: int | None = at("boot/@order")
     alias: str | None = at("alias/@name")
+    acpi_index: int | None = at("acpi/@index")
+    rom_enabled: bool | None = at("rom/@enabled")
     address: Address | None = at("address")
 
 

@@ -15,6 +15,7 @@ from virt_launcher.errors import AbortedError, LauncherError, NoMachineError, Un
 from virt_launcher.hypervisor.ports import Facts, Hypervisor
 from virt_launcher.machine.state import MoveView
 from virt_launcher.moves import watch
+from virt_launcher.moves.cards import Cards
 from virt_launcher.moves.fate import Fate, after_daemon, has_left, is_split
 from virt_launcher.moves.plan import MovePlan
 from virt_launcher.moves.wire import Wire
@@ -48,6 +49,9 @@ class Departure:
     ) -> None:
         self._order, self._hypervisor, self._wire, self._kill = order, hypervisor, wire, kill
         self._on_news = on_news
+        self._cards = Cards(hypervisor)
+        #: libvirt has begun, so it is libvirt that gives up.
+        self._begun = False
         self._done = threading.Event()
         #: The machine stands still since libvirt's daemon died, until somebody says what became of it.
         self._open = False
@@ -83,6 +87,8 @@ class Departure:
             raise WrongStateError("the guest runs on the other side already: the move can only go on")
         self._asked_to_abort, self._why = True, self._why or why
         self._set(abort=ABORTING)
+        if not self._begun:
+            return
         try:
             self._hypervisor.abort_job()
         except LauncherError as error:
@@ -107,6 +113,10 @@ class Departure:
 
     def _go(self) -> None:
         try:
+            self._cards.pull(lambda: self._asked_to_abort)
+            self._begun = True
+            if self._asked_to_abort:
+                raise AbortedError("the move was given up before it began")
             self._hypervisor.migrate(self._order.plan)
         except AbortedError:
             self._end(failed=True, reason=f"the move was given up: {self._why or 'libvirt ended it'}", abort=ABORTED)
@@ -187,6 +197,8 @@ class Departure:
 
     def _end(self, *, failed: bool, reason: str = "", abort: str = "") -> None:
         downtime = 0 if failed else self._downtime()
+        if failed and (lost := self._cards.put_back()):
+            reason = f"{reason}; {lost}"
         if self._asked_to_abort and not abort:
             abort = ABORTED if failed else NOT_ABORTED
         with self._lock:

@@ -22,7 +22,7 @@ from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.linksteps import AddAddress, AddLink, RemoveLink, SetMtu, SetUp
 from virt_netsetup.model import Address, NetsetupError, PodNic, Record
 from virt_netsetup.steps import InstallTables, RemoveTables, StartDhcp, Step, StopDhcp, Sysctl
-from virt_netsetup.tables import name_for
+from virt_netsetup.tables import Table, name_for
 
 BRIDGE_MAC = "02:00:00:00:00:00"
 # The link-local address that belongs to this MAC. Set by hand, because the kernel waits for a carrier to set it.
@@ -62,11 +62,15 @@ def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int
     rules = (
         guard.table(nic, _guest(mac, nets)),
         watch.table(nic),
-        *(nat.table(nic, net, interface.ports) for net in nets),
+        *(_nat(interface, nic, net) for net in nets),
     )
     steps.append(InstallTables(rules))
     steps.append(StartDhcp(_server(interface, nic, nets)))
     return Wiring(steps, _report(interface, nic, mac, nets))
+
+
+def _nat(interface: NetPlanInterface, nic: PodNic, net: nat.GuestNet) -> Table:
+    return nat.table(nic, net, interface.ports, mesh=interface.mesh)
 
 
 def _guest(mac: str, nets: list[nat.GuestNet]) -> guard.Guest:

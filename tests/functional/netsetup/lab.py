@@ -157,7 +157,7 @@ class Lab:
         script.chmod(0o755)
         told = script.with_suffix(".told")
         command = ["busybox", "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "4", "-T", "1", "-s", str(script)]
-        options = [word for name in ("search", "mtu", "staticroutes", "ntpsrv") for word in ("-O", name)]
+        options = [word for name in ASKED for word in ("-O", name)]
         env = {**os.environ, "TOLD": str(told)}
         run("ip", "netns", "exec", self.guest, *command, *options, check=check, env=env)
         lines = told.read_text().splitlines() if told.exists() else []
@@ -172,9 +172,19 @@ class Lab:
         assert child.stdout.readline() == "ready\n"
         return child
 
-    def listen(self, namespace: str, port: int, address: str) -> None:
+    def listen(self, namespace: str, port: int, address: str, kind: str = "tcp") -> None:
         """A server that says who asks."""
-        self.start(namespace, SERVER, arguments=(address, str(port)))
+        self.start(namespace, SERVER if kind == "tcp" else UDP_SERVER, arguments=(address, str(port)))
+
+    def ask_udp(self, namespace: str, address: str, port: int) -> str:
+        """The peer address that the server saw, or nothing."""
+        words = ("ip", "netns", "exec", namespace, sys.executable, "-c", UDP_CLIENT, address, str(port))
+        return run(*words, check=False).stdout.strip()
+
+    def passes(self, namespace: str, address: str, port: int, size: int) -> bool:
+        """Whether a packet of this size that may not be cut into pieces gets to a server of `listen` and back."""
+        words = ("ip", "netns", "exec", namespace, sys.executable, "-c", WHOLE, address, str(port), str(size))
+        return run(*words, check=False).stdout.strip() == "passed"
 
     def connect(self, namespace: str, address: str, port: int) -> str:
         """The peer address that the server saw, or nothing."""
@@ -183,6 +193,8 @@ class Lab:
         ).stdout.strip()
 
 
+#: By the names that busybox has for them, or by number.
+ASKED = ("search", "mtu", "staticroutes", "msstaticroutes", "routes", "ntpsrv", "tftp", "bootfile", "224", "225", "254")
 SYSCTLS = [
     "/proc/sys/net/ipv4/ip_forward",
     "/proc/sys/net/ipv6/conf/all/forwarding",
@@ -211,7 +223,8 @@ while True:
 """
 CLIENT_SCRIPT = """#!/bin/sh
 [ "$1" = bound ] || exit 0
-env | grep -E '^(ip|mask|subnet|router|dns|search|domain|mtu|staticroutes|hostname|lease|ntpsrv|opt[0-9]+)=' >"$TOLD"
+names='ip|mask|subnet|router|dns|search|domain|mtu|hostname|lease|ntpsrv|tftp|bootfile|opt[0-9]+'
+env | grep -E "^($names|staticroutes|msstaticroutes|routes)=" >"$TOLD"
 busybox ip addr add "$ip/$mask" dev "$interface"
 for gateway in $router; do busybox ip route add default via "$gateway" dev "$interface"; done
 [ -n "$mtu" ] && busybox ip link set "$interface" mtu "$mtu"
@@ -226,6 +239,48 @@ while True:
     connection, peer = server.accept()
     connection.sendall(peer[0].encode())
     connection.close()
+"""
+UDP_SERVER = """
+import socket, sys
+server = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
+if ":" in sys.argv[1]:
+    server.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+server.bind((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+while True:
+    data, peer = server.recvfrom(65536)
+    server.sendto(peer[0].encode() if len(data) < 100 else data, peer)
+"""
+#: A packet without permission to cut it; whoever has to tell that it is too large gets the time for that.
+WHOLE = """
+import socket, sys
+address, port, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+six = ":" in address
+client = socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM)
+client.setsockopt(41 if six else 0, 23 if six else 10, 2)
+client.settimeout(2)
+data = bytes(size - (48 if six else 28))
+client.connect((address, port))
+for _ in range(2):
+    try:
+        client.send(data)
+        print("passed" if client.recv(65536) == data else "changed")
+        break
+    except OSError:
+        pass
+"""
+UDP_CLIENT = """
+import socket, sys
+client = socket.socket(socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET, socket.SOCK_DGRAM)
+client.settimeout(1)
+for _ in range(3):
+    try:
+        client.connect((sys.argv[1], int(sys.argv[2])))
+        client.send(b"who am I?")
+        print(client.recv(100).decode())
+        break
+    except OSError:
+        pass
 """
 CLIENT = """
 import socket, sys

@@ -152,7 +152,8 @@ def test_two_pods_of_one_vmi_are_wired_side_by_side(lab: Lab, tmp_path: Path) ->
     wish = interface("masquerade", mac="")
     with Lab(lab.state, uid=lab.uid) as other:
         first, second = (each.netsetup("setup", wish) for each in (lab, other))
-        assert first == second
+        assert first["interfaces"] == second["interfaces"]
+        assert first["servers"] != second["servers"]
         for number, each in enumerate((lab, other)):
             each.plug_guest(mac=first["interfaces"][0]["mac"])
             assert each.lease(tmp_path / f"client{number}.sh")["ip"] == "10.0.2.2"

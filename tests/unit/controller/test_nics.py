@@ -24,8 +24,12 @@ def card(**more: Any) -> dict[str, Any]:
     return {"name": "blue", "bridge": {}, **more}
 
 
-def machine(*cards: dict[str, Any], shown: tuple[str, ...] = ("default",)) -> VirtualMachineInstance:
-    status = {"interfaces": [{"name": name, "infoSource": "domain"} for name in shown]}
+def machine(
+    *cards: dict[str, Any], shown: tuple[str, ...] = ("default",), movable: bool = False
+) -> VirtualMachineInstance:
+    status: dict[str, Any] = {"interfaces": [{"name": name, "infoSource": "domain"} for name in shown]}
+    if movable:
+        status |= {"phase": "Running", "conditions": [{"type": "LiveMigratable", "status": "True"}]}
     return from_plain({"metadata": {"name": "m"}, "spec": spec(*cards), "status": status}, VirtualMachineInstance)
 
 
@@ -73,7 +77,18 @@ def test_a_card_that_the_template_only_drops_says_how_it_goes() -> None:
     assert any('the state "absent" removes it' in reason for reason in restart), "also one that was plugged in later"
 
 
+def test_another_network_comes_by_a_move() -> None:
+    found, restart = change(spec(card()), spec(card(), definition="red-net"), machine(card(), movable=True))
+    assert found["/spec/networks/1/multus"] == {"networkName": "red-net"}
+    assert restart == []
+    _, restart = change(
+        spec(card()), spec(card(macAddress="02:00:00:00:00:07"), definition="red-net"), machine(card(), movable=True)
+    )
+    assert restart, "a card that changes as well is another card"
+
+
 def test_another_network_or_mac_waits_for_a_restart() -> None:
+    """Of a machine that cannot move."""
     _, restart = change(spec(card()), spec(card(), definition="red-net"), machine(card()))
     assert "networks" in restart[0]
     _, restart = change(spec(card()), spec(card(macAddress="02:00:00:00:00:07")), machine(card()))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from virt_controller.launcher_pod import render
-from virt_controller.launcher_pod.sections import TemplateConfig
+from virt_controller.launcher_pod.sections import Move, TemplateConfig
 from virt_controller.vmi import networks
 from virt_core.apis import names, podnetworks
 from virt_core.apis.base import from_plain, to_plain
@@ -18,6 +19,7 @@ from virt_core.apis.vmi import VirtualMachineInstance
 
 #: The first eleven digits of the SHA-256 of "blue".
 BLUE = "pod16477688c0e"
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def vmi(
@@ -132,3 +134,114 @@ def test_the_definitions_that_must_exist() -> None:
         "ns/blue-net",
         "other/red",
     ]
+
+
+def fast(name: str = "blue", **more: Any) -> dict[str, Any]:
+    return {"name": name, "sriov": {}, **more}
+
+
+def told_of(*devices: tuple[str, str]) -> dict[str, Any]:
+    entries = [
+        {"interface": podnetworks.interface_name(name), "device-info": {"type": "pci", "pci": {"pci-address": address}}}
+        for name, address in devices
+    ]
+    return {"network_status": entries}
+
+
+def test_a_device_of_the_node_is_asked_for_and_told_of() -> None:
+    config = TemplateConfig("image", network_resources={"blue": "example.com/vf", "red": "example.com/vf"})
+    machine = vmi(fast(macAddress="02:00:00:00:00:09"), fast("red"))
+    rendered = render(machine, config)
+    compute = rendered.spec.containers[0]
+    assert compute.resources.requests["example.com/vf"] == compute.resources.limits["example.com/vf"] == "2"
+    given = {variable.name: variable.value for variable in compute.env}
+    assert given["KUBEVIRT_RESOURCE_NAME_blue"] == given["KUBEVIRT_RESOURCE_NAME_red"] == "example.com/vf"
+    assert asked(machine)[0]["mac"] == "02:00:00:00:00:09"
+    [volume] = [each for each in rendered.spec.volumes if each.downward_api is not None]
+    assert to_plain(volume.downward_api)["items"] == [
+        {"path": "network-info", "fieldRef": {"fieldPath": "metadata.annotations['kubevirt.io/network-info']"}}
+    ]
+    assert [mount.mount_path for mount in compute.volume_mounts if mount.name == volume.name] == ["/etc/podinfo"]
+    plain = render(vmi(nic()), TemplateConfig("image"))
+    assert not any(each.downward_api for each in plain.spec.volumes)
+    booked = [int(each.metadata.annotations[names.ANNOTATION_MEMORY_OVERHEAD]) for each in (rendered, plain)]
+    assert booked[0] - booked[1] == 1 << 30, "what VFIO maps"
+
+
+def test_nobody_names_devices_beforehand() -> None:
+    """A VMI's annotations become its Pod's, but not this one: it says which device of the node the guest takes."""
+    machine = vmi(fast(), **{names.ANNOTATION_NETWORK_INFO: '{"interfaces": []}'})
+    assert names.ANNOTATION_NETWORK_INFO not in render(machine, TemplateConfig("image")).metadata.annotations
+
+
+def test_what_the_plugin_told_goes_to_the_launcher_once() -> None:
+    machine = vmi(fast(), fast("red"), nic("green"))
+    there = pod(**told_of(("blue", "0000:65:00.2"), ("green", "0000:65:00.9"), ("other", "0000:65:00.8")))
+    [operation] = networks.told_devices(machine, there)
+    assert operation["path"] == "/metadata/annotations/kubevirt.io~1network-info"
+    [entry] = json.loads(str(operation["value"]))["interfaces"]
+    assert (entry["network"], entry["deviceInfo"]["pci"]) == ("blue", {"pci-address": "0000:65:00.2"})
+    there.metadata.annotations[names.ANNOTATION_NETWORK_INFO] = str(operation["value"])
+    assert networks.told_devices(machine, there) == []
+    assert networks.told_devices(machine, pod(network_status="[{")) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("intel.com/sriov_net-a", "intel.com/sriov_net-a"),
+        ("", ""),
+        ("memory", ""),
+        ("hugepages-2Mi", ""),
+        ("devices.kubevirt.io/kvm", ""),
+        ("kubernetes.io/batch-cpu", ""),
+        ("a/b/c", ""),
+        ("x" * 300 + "/y", ""),
+    ],
+)
+def test_only_other_peoples_resources_come_by_a_network(said: str, meant: str) -> None:
+    annotations = {"k8s.v1.cni.cncf.io/resourceName": said} if said else {}
+    definition = from_plain({"metadata": {"annotations": annotations}}, podnetworks.NetworkAttachmentDefinition)
+    assert networks.resource_of(definition) == meant
+    assert networks.resource_of(None) == ""
+
+
+def test_a_mesh_is_told_of_the_guests_bridge() -> None:
+    meshed = render(vmi(**{names.ANNOTATION_MESH: "true"}), TemplateConfig("image")).metadata
+    assert meshed.labels["sidecar.istio.io/inject"] == "true"
+    assert meshed.annotations["istio.io/reroute-virtual-interfaces"] == "k6t-eth0"
+    assert meshed.annotations["traffic.sidecar.istio.io/kubevirtInterfaces"] == "k6t-eth0"
+    without = render(vmi(**{names.ANNOTATION_MESH: "false"}), TemplateConfig("image")).metadata
+    assert without.labels["sidecar.istio.io/inject"] == "false"
+    assert "istio.io/reroute-virtual-interfaces" not in without.annotations
+
+
+def test_another_network_needs_another_pod() -> None:
+    """The Pod keeps the network that the machine uses, and the VMI says that it has to move."""
+    there = pod(networks=podnetworks.text([podnetworks.Selection("blue-net", "ns", BLUE)]))
+    known = [{"name": "blue", "infoSource": "domain, multus-status"}]
+    changed = vmi(nic(net="red-net"), status=known)
+    assert networks.operations(changed, there) == []
+    told = networks.with_migration_required(changed, there, NOW)
+    assert networks.is_elsewhere(told)
+    [condition] = told.status.conditions
+    assert (condition.type, condition.status, condition.message) == (
+        "MigrationRequired",
+        "True",
+        "another network for blue needs another Pod",
+    )
+    target = render(changed, TemplateConfig("image", move=Move("job", "uid")))
+    asks = json.loads(target.metadata.annotations[names.ANNOTATION_NETWORKS])
+    assert [each["name"] for each in asks] == ["red-net"]
+    settled = networks.with_migration_required(told, target, NOW)
+    assert not networks.is_elsewhere(settled)
+    assert settled.status.conditions == []
+
+
+def test_a_network_that_comes_beside_a_changed_one_is_asked_for() -> None:
+    there = pod(networks=podnetworks.text([podnetworks.Selection("blue-net", "ns", BLUE)]))
+    known = [{"name": "blue", "infoSource": "domain, multus-status"}]
+    [operation] = networks.operations(vmi(nic(net="red-net"), nic("new"), status=known), there)
+    asks = json.loads(str(operation["value"]))
+    assert [each["name"] for each in asks] == ["blue-net", "blue-net"]
+    assert len({each["interface"] for each in asks}) == 2

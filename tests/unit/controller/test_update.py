@@ -258,3 +258,13 @@ def test_one_that_cannot_move_is_evicted_by_the_front_door() -> None:
             it.reconcile("virtpod/kubevirt")
         path = "/api/v1/namespaces/default/pods/virt-launcher-vm-abcde/eviction"
         assert [each for _, each in kube.methods("POST") if each.endswith("eviction")] == [path], "one batch"
+
+
+def test_who_is_to_be_on_another_network_moves_there() -> None:
+    def wants(status: str) -> VirtualMachineInstance:
+        told = {"type": "MigrationRequired", "status": status, "reason": "NetworkChanged"}
+        return machine(image=NEW, conditions=[{"type": "LiveMigratable", "status": "True"}, told])
+
+    assert names_of(planned(wants("True")).migrate) == ["vm"]
+    assert planned(wants("True"), methods=("Evict",)) == Plan()
+    assert planned(wants("False")) == Plan()

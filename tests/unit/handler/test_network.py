@@ -13,7 +13,7 @@ from virt_core.apis.base import encode
 from virt_core.apis.netplan import NetReport
 from virt_core.runtime.clock import FakeClock
 from virt_handler.decisions import netplans
-from virt_handler.decisions.nameservers import Resolver
+from virt_handler.decisions.nameservers import Resolver, combined
 from virt_handler.decisions.vocabulary import Task
 from virt_handler.loop.records import GhostRecord, NetworkRecord, RecordStore
 from virt_handler.loop.sessions import Session
@@ -72,7 +72,7 @@ def test_plan_follows_the_spec() -> None:
 
 @pytest.mark.parametrize(
     ("nic", "net"),
-    [({"sriov": {}}, {"pod": {}}), ({"bridge": {}}, {"resourceClaim": {"claimName": "n"}}), ({"masquerade": {}}, None)],
+    [({}, {"pod": {}}), ({"bridge": {}}, {"resourceClaim": {"claimName": "n"}}), ({"masquerade": {}}, None)],
 )
 def test_what_can_not_be_wired_is_fatal(nic: dict[str, object], net: dict[str, object] | None) -> None:
     spec = {
@@ -139,3 +139,21 @@ def test_vmi_without_nics_needs_no_program(tmp_path: Path) -> None:
     assert one.view().network.task is Task.DONE
     assert woken == [one]
     wiring.close()
+
+
+def test_ranges_of_ports_and_a_mesh_are_planned() -> None:
+    nic = {"name": "default", "masquerade": {}, "portRanges": [{"protocol": "UDP", "start": 7, "end": 9}]}
+    spec = {"domain": {"devices": {"interfaces": [nic]}}, "networks": [{"name": "default", "pod": {}}]}
+    meshed = vmi(spec=spec, metadata={"annotations": {"sidecar.istio.io/inject": "true"}})
+    [planned] = netplans.plan(meshed, POD_UID).interfaces
+    assert [(port.port, port.last, port.protocol) for port in planned.ports] == [(7, 9, "UDP")]
+    assert planned.mesh
+    assert not netplans.plan(vmi(spec=spec), POD_UID).interfaces[0].mesh
+
+
+def test_a_guest_with_a_subdomain_searches_its_own_domain_first() -> None:
+    pod = Resolver(("1.1.1.1",), ("ns.svc.cluster.local", "svc.cluster.local"))
+    machine = vmi(metadata={"namespace": "ns"}, spec={"subdomain": "web"})
+    expected = ("web.ns.svc.cluster.local", "ns.svc.cluster.local", "svc.cluster.local")
+    assert combined(machine, pod).searches == expected
+    assert combined(machine, Resolver(searches=("lan",))).searches == ("lan",)

@@ -10,11 +10,12 @@ import pytest
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_handler.decisions import interfaces, nics
+from virt_handler.decisions import interfaces, migratable, nics
 from virt_handler.decisions.netplans import plan
 from virt_handler.decisions.synchronized import converge
 from virt_handler.decisions.vocabulary import Action, Launcher, Step, Task, View, Work
 from virt_handler.decisions.wanted import digest
+from virt_handler.pods.memlock import needs_locked_memory
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -143,3 +144,39 @@ def test_where_a_nic_is_known_from(
     found = interfaces.merged(vmi(state, told=told), machine, report)
     assert found[0].name == "default", "the Pod network first"
     assert [to_plain(each)["infoSource"] for each in found[1:]] == ([sources] if sources else [])
+
+
+def fast(**network: Any) -> VirtualMachineInstance:
+    """With one card, which is a device of its node."""
+    spec = {
+        "domain": {"devices": {"interfaces": [{"name": "fast", "sriov": {}}]}},
+        "networks": [{"name": "fast", **network}],
+        "resourceClaims": [
+            {"name": "shared", "resourceClaimName": "c"},
+            {"name": "own", "resourceClaimTemplateName": "t"},
+        ],
+    }
+    return from_plain({"metadata": {"name": "one", "uid": "u"}, "spec": spec}, VirtualMachineInstance)
+
+
+def test_a_device_of_the_node_is_not_wired() -> None:
+    machine = fast(multus={"networkName": "n"})
+    assert due(machine, None) == due(machine, domain()) == []
+    assert nics.arriving(machine) == []
+    assert nics.on_their_way(machine, NetReport()) == set()
+    assert plan(machine, "pod").interfaces == []
+    assert needs_locked_memory(machine)
+
+
+@pytest.mark.parametrize(
+    ("network", "ties"),
+    [
+        ({"multus": {"networkName": "n"}}, False),
+        ({"resourceClaim": {"claimName": "own", "requestName": "r"}}, False),
+        ({"resourceClaim": {"claimName": "shared", "requestName": "r"}}, True),
+    ],
+)
+def test_which_card_ties_a_machine_to_its_node(network: dict[str, Any], ties: bool) -> None:
+    found = migratable.obstacle(fast(**network))
+    assert (found is not None) == ties
+    assert found is None or "fast is the device of one claim" in found[1]

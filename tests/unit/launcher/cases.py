@@ -610,6 +610,40 @@ CASES: dict[str, Case] = {
         },
         context={"device_metadata": DEVICE_METADATA},
     ),
+    "sriov": Case(
+        domain={
+            "devices": {
+                "interfaces": [
+                    NIC,
+                    {"name": "fast", "sriov": {}, "macAddress": "02:00:00:00:00:09", "bootOrder": 1, "acpiIndex": 7},
+                    {"name": "near", "sriov": {}, "pciAddress": "0000:0a:00.0"},
+                    {"name": "claimed", "sriov": {}},
+                    {"name": "single", "sriov": {}},
+                ],
+            }
+        },
+        spec={
+            "networks": [
+                {"name": "default", "pod": {}},
+                {"name": "fast", "multus": {"networkName": "vlan7"}},
+                {"name": "near", "multus": {"networkName": "other/vlan8"}},
+                {"name": "claimed", "resourceClaim": {"claimName": "shared", "requestName": "whole"}},
+                {"name": "single", "multus": {"networkName": "vlan9"}},
+            ],
+            "resourceClaims": [{"name": "shared", "resourceClaimName": "shared-card"}],
+        },
+        context={
+            "device_metadata": DEVICE_METADATA,
+            "network_info": Path(__file__).parent / "network-info.json",
+            "environment": {
+                "KUBEVIRT_RESOURCE_NAME_fast": "example.com/vf",
+                "KUBEVIRT_RESOURCE_NAME_near": "example.com/vf",
+                "KUBEVIRT_RESOURCE_NAME_single": "example.com/lone",
+                "PCIDEVICE_EXAMPLE_COM_VF": "0000:65:00.3,0000:65:00.2",
+                "PCIDEVICE_EXAMPLE_COM_LONE": "0000:66:00.1",
+            },
+        },
+    ),
     "host-device-displays": Case(
         domain={
             "devices": {

@@ -149,7 +149,7 @@ REFUSED: dict[str, tuple[Case, str]] = {
         Case(domain={"devices": {"interfaces": [{"name": "n", "bridge": {}, "model": "ne1000"}]}}),
         f"{V}.interfaces[0].model",
     ),
-    "nic-binding": (Case(domain={"devices": {"interfaces": [{"name": "n", "sriov": {}}]}}), f"{V}.interfaces[0].sriov"),
+    "nic-binding": (Case(domain={"devices": {"interfaces": [{"name": "n"}]}}), f"{V}.interfaces[0]"),
     "input-type": (Case(domain={"devices": {"inputs": [{"name": "i", "type": "mouse"}]}}), f"{V}.inputs[0].type"),
     "input-bus": (
         Case(domain={"devices": {"inputs": [{"name": "i", "type": "tablet", "bus": "ps2"}]}}),

@@ -8,6 +8,7 @@ import ipaddress
 from collections.abc import Sequence
 from typing import Any
 
+from virt_core.apis.netplan import NetServer
 from virt_netsetup.dhcpserver import DhcpServer
 from virt_netsetup.model import Address, Link, Route
 from virt_netsetup.tables import Table
@@ -241,3 +242,6 @@ class FakeDhcp:
 
     def known(self, name: str) -> bool:
         return name in self.servers
+
+    def process(self, name: str) -> NetServer | None:
+        return NetServer(name=name, pid=7, start_time=1) if name in self.servers else None

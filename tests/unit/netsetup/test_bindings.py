@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from virt_core.apis.netplan import NetPlan, NetPlanInterface, NetPort, NetReportInterface
+from virt_core.apis.netplan import NetDhcpOptions, NetPlan, NetPlanInterface, NetPort, NetReportInterface
 from virt_netsetup import compose, nat
 from virt_netsetup.bindings import bridge
 from virt_netsetup.linksteps import AddAddress, AddLink, AddTap, SetMtu
@@ -196,3 +196,42 @@ def test_bad_plans_as_a_whole() -> None:
     twice.interfaces.append(twice.interfaces[0])
     with pytest.raises(NetsetupError, match="same Pod interface"):
         compose.check_plan(twice)
+
+
+def spelled(table: Table, chain: str) -> list[str]:
+    return [str(rule) for rule in rules_of(table, chain)]
+
+
+def test_a_range_of_ports_is_one_rule_a_chain() -> None:
+    table = nat.table(nic(IPV4), NET, [NetPort(port=7000, last=7010, protocol="UDP")])
+    for chain in (nat.PRE, nat.POST, "output"):
+        [rule] = spelled(table, chain)
+        assert "{'payload': {'protocol': 'udp', 'field': 'dport'}}, 'right': {'range': [7000, 7010]}" in rule
+
+
+def test_a_mesh_takes_what_comes_from_outside() -> None:
+    table = nat.table(nic(IPV4), NET, [], mesh=True)
+    [ssh] = spelled(table, nat.PRE)
+    assert "'right': 22" in ssh
+    own, rest = spelled(table, "output")
+    assert "15090" in own
+    assert own.endswith("{'return': None}]")
+    assert "10.99.0.5" in rest, "the proxy connects to the Pod's address"
+    assert "'right': 22" not in "".join(spelled(table, nat.POST))
+
+
+@pytest.mark.parametrize(
+    "ports", [[{"port": 0}], [{"port": 5, "last": 4}], [{"port": 5, "last": 65536}], [{"port": 5, "protocol": "ICMP"}]]
+)
+def test_ports_that_are_none(ports: list[dict[str, object]]) -> None:
+    wanted = plan(binding="masquerade", ports=[NetPort(**fields) for fields in ports])  # type: ignore[arg-type]
+    with pytest.raises(NetsetupError) as caught:
+        compose.check_plan(wanted)
+    assert caught.value.step == "interfaces[0].ports"
+
+
+@pytest.mark.parametrize("option", ["boot_file_name", "tftp_server_name"])
+def test_an_option_that_no_packet_takes(option: str) -> None:
+    options = NetDhcpOptions(**{option: "x" * 256})  # type: ignore[arg-type]
+    with pytest.raises(NetsetupError, match="255 bytes"):
+        compose.check_plan(plan(binding="masquerade", dhcp_options=options))

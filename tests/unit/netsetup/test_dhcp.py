@@ -6,7 +6,7 @@ from pathlib import Path
 
 from virt_netsetup import dhcp
 from virt_netsetup.dhcp import Dnsmasq, Started
-from virt_netsetup.dhcpserver import DhcpOptions, DhcpServer
+from virt_netsetup.dhcpserver import DhcpOptions, DhcpServer, classless_routes
 from virt_netsetup.model import Address
 from virt_netsetup.process import Placement, start_time
 
@@ -66,7 +66,44 @@ def test_extra_options() -> None:
     assert "--dhcp-option=option:ntp-server,10.0.0.7" in words
     assert "--dhcp-option=option:bootfile-name,x.efi" in words
     assert "--dhcp-option=option:tftp-server,boot" in words
-    assert "--dhcp-option=224,hi" in words
+    assert f"--dhcp-option=224,{b'hi'.hex(':')}" in words
+
+
+def test_a_value_is_sent_as_it_is() -> None:
+    """dnsmasq would make an address, a number or a list of these."""
+    words = arguments(private=((224, "7"), (225, "a,b"), (226, "")))
+    assert "--dhcp-option=224,55" in words, "the number of the letter"
+    assert "--dhcp-option=225,61:2c:62" in words
+    assert not any(word.startswith("--dhcp-option=226") for word in words)
+
+
+def test_search_domains_as_far_as_they_fit() -> None:
+    domains = tuple(f"{letter * 60}.test" for letter in "abcde")
+    assert f"--dhcp-option=option:domain-search,{','.join(domains[:3])}" in arguments(search=domains)
+
+
+def test_routes_for_clients_old_and_new() -> None:
+    routes = (
+        ("169.254.1.1/32", ""),
+        ("10.0.0.0/8", "10.0.2.9"),
+        ("10.98.0.0/16", "10.0.2.9"),
+        ("1.2.3.4/32", "10.0.2.8"),
+    )
+    words = arguments(router="10.0.2.1", routes=routes)
+    assert "--dhcp-option=option:static-route,10.0.0.0,10.0.2.9,1.2.3.4,10.0.2.8" in words
+    microsoft = (
+        "20:a9:fe:01:01:00:00:00:00:08:0a:0a:00:02:09:10:0a:62:0a:00:02:09:20:01:02:03:04:0a:00:02:08:00:0a:00:02:01"
+    )
+    assert f"--dhcp-option=249,{microsoft}" in words
+
+
+def test_of_many_routes_as_many_as_fit_and_the_default_one() -> None:
+    routes = tuple((f"10.{number}.0.0/16", "10.0.2.9") for number in range(60))
+    [word] = [word for word in arguments(router="10.0.2.1", routes=routes) if "classless-static-route" in word]
+    assert word.endswith(",0.0.0.0/0,10.0.2.1")
+    assert len(classless_routes(routes[:35], "10.0.2.1")) == 250
+    assert "10.34.0.0/16" in word
+    assert "10.35.0.0/16" not in word
 
 
 def test_ipv6_range_advertisement_and_name_servers() -> None:

@@ -21,6 +21,7 @@ _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _DEFINITION = re.compile(rf"({_LABEL}/)?{_LABEL}(\.{_LABEL})*")
 _PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?")
 _MAC = re.compile(r"([0-9a-fA-F]{2}([:-]))([0-9a-fA-F]{2}\2){4}[0-9a-fA-F]{2}|([0-9a-fA-F]{4}\.){2}[0-9a-fA-F]{4}")
+_MOST_OPTION_BYTES = 255
 #: The address that the masquerade bridge itself uses.
 _BRIDGE_MAC = "02:00:00:00:00:00"
 
@@ -137,6 +138,8 @@ def interface_bindings(check: Check) -> Iterator[Cause]:
 def _binding_fits(check: Check, field: str, interface: Interface, network: Network) -> Iterator[Cause]:
     if interface.masquerade is not None and network.pod is None:
         yield invalid(f"{field}.name", "masquerade works only on the Pod network")
+    if interface.sriov is not None and network.pod is not None:
+        yield invalid(f"{field}.name", "sriov works only on a multus or resourceClaim network")
     if interface.passt_binding is not None and network.pod is None:
         yield invalid(f"{field}.name", "passtBinding works only on the Pod network")
     if interface.passt_binding is not None and not check.config.has("PasstBinding"):
@@ -188,6 +191,11 @@ def _dhcp(check: Check, field: str, options: DHCPOptions) -> Iterator[Cause]:
             ipaddress.IPv4Address(decimal_octets(server))
         except ValueError:
             yield invalid(f"{field}.ntpServers[{j}]", f"{server!r} is not an IPv4 address")
+    texts = [("bootFileName", options.boot_file_name), ("tftpServerName", options.tftp_server_name)]
+    texts += [(f"privateOptions[{j}].value", option.value) for j, option in enumerate(options.private_options)]
+    for name, text in texts:
+        if len(text.encode()) > _MOST_OPTION_BYTES:
+            yield invalid(f"{field}.{name}", f"an option of DHCP has room for {_MOST_OPTION_BYTES} bytes")
     numbers = [option.option for option in options.private_options]
     if any(not 224 <= number <= 254 for number in numbers):
         yield invalid(check.path, "private DHCP options must be from 224 to 254")

@@ -65,7 +65,9 @@ STORAGE: tuple[Feature, ...] = (
 )  # fmt: skip
 
 NETWORKS: tuple[Feature, ...] = (
-    _net(WORKS, "the Pod network by masquerade", "IPv4 and IPv6",
+    _net(WORKS, "the Pod network by masquerade", "IPv4, IPv6 and both, with DHCP and router advertisements; all ports"
+         " or those that are listed; beside the proxy of a service mesh (sidecar.istio.io/inject), which was here as"
+         " rules only",
          fields="networks[].pod domain.devices.interfaces[].masquerade domain.devices.interfaces[].ports"),
     _net(WORKS, "the Pod network by bridge", fields="domain.devices.interfaces[].bridge"),
     _net(WORKS, "the options of an interface", fields="domain.devices.interfaces[].model"
@@ -77,16 +79,20 @@ NETWORKS: tuple[Feature, ...] = (
     _net(WORKS, OTHER_NETWORKS, "by a NetworkAttachmentDefinition and the bridge binding, where the cluster has Multus"
          " or what does the same; virt-local has it built in", fields="networks[].multus",
          gates="DynamicPodInterfaceNaming PodSecondaryInterfaceNamingUpgrade ExternalNetResourceInjection"),
-    _net(NOT_YET, "another network for an interface of a running machine", "the change waits for a restart",
+    _net(WORKS, "another network for an interface of a running machine", "by a migration (workloadUpdateStrategy"
+         " LiveMigrate, or one that you ask for), for a card by bridge on a network that hands out no addresses itself;"
+         " else the change waits for a restart",
          gates="LiveUpdateNADRef"),
-    _net(NOT_YET, "SR-IOV", "use masquerade or bridge", fields="domain.devices.interfaces[].sriov",
-         gates="SRIOVLiveMigration"),
+    _net(WORKS, "SR-IOV", "as XML and plans, no such card was here to try it on; on a network of a"
+         " NetworkAttachmentDefinition, whose resource the Pod asks for where ExternalNetResourceInjection is off;"
+         " pulled before a move and plugged after it; not while the machine runs",
+         fields="domain.devices.interfaces[].sriov", gates="SRIOVLiveMigration"),
     _net(NOT_YET, "the passt binding", "use masquerade or bridge", fields="domain.devices.interfaces[].passtBinding",
          gates="PasstBinding"),
     _net(NOT_YET, "a network binding plugin", "use masquerade or bridge", gates="NetworkBindingPlugins",
          fields="domain.devices.interfaces[].binding"),
-    _net(NOT_YET, "a range of ports", "list the ports one by one", fields="domain.devices.interfaces[].portRanges",
-         gates="PortRangesSpec", in_launcher=False),
+    _net(GATED, "a range of ports", "at most 10, with masquerade", fields="domain.devices.interfaces[].portRanges",
+         gates="PortRangesSpec"),
 )  # fmt: skip
 
 MOVES: tuple[Feature, ...] = (

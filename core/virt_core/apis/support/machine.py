@@ -131,7 +131,8 @@ HOST: tuple[Feature, ...] = (
           " device metadata); as XML, no such driver was here to try it on; virt-local has no resource claims",
           fields="resourceClaims domain.devices.gpus[].claimName domain.devices.hostDevices[].claimName",
           gates="GPUsWithDRA HostDevicesWithDRA"),
-    _host(NOT_YET, "a network card by resource claim", "it comes with SR-IOV", in_launcher=False,
+    _host(GATED, "a network card by resource claim", "with the sriov binding; likewise; one of a claim template moves"
+          " with its machine",
           fields="networks[].resourceClaim", gates="NetworkDevicesWithDRA"),
     _host(GATED, "guest memory that AMD SEV encrypts", "as XML; no such processor was here to try it on",
           fields="domain.launchSecurity.sev domain.launchSecurity.snp",
