@@ -98,6 +98,7 @@ class Handler:
             records=RecordStore(str(self._state / "network"), NetworkRecord),
             clock=self.clock,
             done=lambda session: self.queue.add(session.key),
+            plugins=lambda: self.config.current().network_bindings,
         )
         self.network = wiring
         return HandlerController(

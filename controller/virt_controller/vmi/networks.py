@@ -53,8 +53,10 @@ def _followed(entry: StatusInterface, told: Attached | None) -> StatusInterface:
 def operations(vmi: VirtualMachineInstance, pod: Pod) -> list[dict[str, object]]:
     """What makes the Pod ask for the networks that the VMI has by now. Nothing for a VMI that never had one: what its
     owner wrote into the annotation stays."""
-    wanted = podnetworks.requested(vmi, started=True)
     asked = pod.metadata.annotations.get(names.ANNOTATION_NETWORKS, "")
+    # What binding plugins asked for at the start stays to the end.
+    plugins = [each for each in podnetworks.selections(asked) if podnetworks.LOGIC_NETWORK in each.cni_args]
+    wanted = [*podnetworks.requested(vmi, started=True), *plugins]
     if not wanted and not _is_ours(asked):
         return []
     path, text = pointer(*_ANNOTATIONS, names.ANNOTATION_NETWORKS), podnetworks.text(wanted) if wanted else ""
@@ -64,6 +66,8 @@ def operations(vmi: VirtualMachineInstance, pod: Pod) -> list[dict[str, object]]
 
 
 def _is_ours(asked: str) -> bool:
-    """Whether we wrote it: every interface in it is named after a network of a VMI."""
+    """Whether we wrote it: every interface in it is named after a network of a VMI, or a binding plugin's."""
     selections = podnetworks.selections(asked)
-    return bool(selections) and all(_OUR_NAME.fullmatch(each.interface) for each in selections)
+    return bool(selections) and all(
+        _OUR_NAME.fullmatch(each.interface) or podnetworks.LOGIC_NETWORK in each.cni_args for each in selections
+    )

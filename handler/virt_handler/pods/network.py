@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
+from virt_core.apis.bindingplugins import NO_PLUGINS, Configured
 from virt_core.apis.devices import Interface
 from virt_core.apis.netplan import NetReport
 from virt_core.apis.podroles import Role
@@ -36,11 +37,19 @@ class NetworkWiring:
     """Asks virt-netsetup beside the loop, for a few Pods at a time. `run` is the thread that keeps it alive."""
 
     def __init__(
-        self, command: Sequence[str], state_dir: str, records: RecordStore[NetworkRecord], clock: Clock, done: Done
+        self,
+        command: Sequence[str],
+        state_dir: str,
+        records: RecordStore[NetworkRecord],
+        clock: Clock,
+        done: Done,
+        plugins: Callable[[], Configured] = lambda: NO_PLUGINS,
     ) -> None:
+        """`plugins` are the bindings that the cluster's configuration names."""
         self.netsetup = Netsetup(command)
         self._state_dir = state_dir
         self._records, self._clock, self._done = records, clock, done
+        self._plugins = plugins
         self._pool = ThreadPoolExecutor(_MAX_PARALLEL, thread_name_prefix="netsetup")
 
     def run(self, stop: threading.Event) -> None:
@@ -113,5 +122,6 @@ class NetworkWiring:
                 resolver=resolvers.of_vmi(vmi, pod_uid),
                 launcher_uid=netns.launcher,
                 nics=wired,
+                plugins=self._plugins(),
             )
             return self.netsetup.ask(wish, process, netns.fd)

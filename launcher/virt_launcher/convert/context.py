@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 class Attachment:
     """The network of one interface as virt-netsetup left it."""
 
+    #: Empty where its binding has none.
     tap: str
     mac: str = ""
     mtu: int = 0
     queues: int = 0
+    #: Of the Pod, behind it.
+    pod_interface: str = ""
+    #: Whether the guest shall see its link go and come after a move.
+    refresh_link: bool = False
 
 
 @record(frozen=True, slots=True)
@@ -70,6 +75,8 @@ class Context:
     free_page_reporting: bool = True
     #: Whether libvirt chooses the firmware's files, by what the machine needs of it.
     libvirt_chooses_firmware: bool = False
+    #: How many files a process of ours can have open.
+    open_files: int = 1 << 20
     #: Of the node, by the API's name.
     node_architecture: str = "amd64"
     #: Whether a machine of another architecture than the node's may run here.

@@ -16,12 +16,4 @@ NOT_BUILT: tuple[tuple[str, str], ...] = (
         "domain.devices.interfaces[].sriov",
         "SR-IOV is not built yet; use masquerade or bridge",
     ),
-    (
-        "domain.devices.interfaces[].passtBinding",
-        "the passt binding is not built yet; use masquerade or bridge",
-    ),
-    (
-        "domain.devices.interfaces[].binding",
-        "a network binding plugin is not built yet; use masquerade or bridge",
-    ),
 )
