@@ -42,7 +42,7 @@ def row(interface: Interface, configured: Configured) -> Binding | None:
 
 def used(spec: VirtualMachineInstanceSpec, configured: Configured) -> dict[str, InterfaceBindingPlugin]:
     """The plugins of a machine by name, each once, in the order of its NICs."""
-    found = {}
+    found: dict[str, InterfaceBindingPlugin] = {}
     for nic in spec.domain.devices.interfaces:
         if nic.binding is not None and (plugin := plugin_of(nic, configured)) is not None:
             found.setdefault(nic.binding.name, plugin)

@@ -41,6 +41,5 @@ def _attachment(
         return made
     row = bindingplugins.row(nic, plugins)
     made.queues = queues(vmi, nic) if row is None or row.multiqueue else 1
-    made.pod_interface = found.pod_interface
     made.refresh_link = bindingplugins.refreshes_link(nic, plugins)
     return made

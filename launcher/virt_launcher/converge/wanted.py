@@ -34,8 +34,7 @@ def wanted_domain(context: Context, live: Domain) -> Domain:
     """Raises InvalidVMIError."""
     known = {nic.alias.removeprefix(OUR_ALIAS): nic for nic in live.devices.interfaces if nic.alias}
     taps = {
-        name: Attachment(nic.target or "", nic.mac or "", nic.mtu or 0, nic.queues or 0, nic.source_dev or "")
-        for name, nic in known.items()
+        name: Attachment(nic.target or "", nic.mac or "", nic.mtu or 0, nic.queues or 0) for name, nic in known.items()
     }
     volumes = {volume.name for volume in context.vmi.spec.volumes}
     held = {name: source for name, source in live_sources(live).items() if name in volumes}

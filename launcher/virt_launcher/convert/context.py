@@ -27,8 +27,6 @@ class Attachment:
     mac: str = ""
     mtu: int = 0
     queues: int = 0
-    #: Of the Pod, behind it.
-    pod_interface: str = ""
     #: Whether the guest shall see its link go and come after a move.
     refresh_link: bool = False
 
@@ -75,8 +73,6 @@ class Context:
     free_page_reporting: bool = True
     #: Whether libvirt chooses the firmware's files, by what the machine needs of it.
     libvirt_chooses_firmware: bool = False
-    #: How many files a process of ours can have open.
-    open_files: int = 1 << 20
     #: Of the node, by the API's name.
     node_architecture: str = "amd64"
     #: Whether a machine of another architecture than the node's may run here.

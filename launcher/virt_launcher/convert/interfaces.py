@@ -7,13 +7,15 @@ from virt_core.apis.devices import Interface as InterfaceSpec
 from virt_core.apis.interfaces import MOST_ACPI_INDEX
 from virt_launcher.convert.context import Attachment, Context
 from virt_launcher.convert.pci import parse_address
-from virt_launcher.domain.devices import Interface, PortForward, PortRange
+from virt_launcher.domain.devices import Interface
 from virt_launcher.domain.domain import Domain
+from virt_launcher.domain.machine import QemuArgument, QemuDevice, QemuProperty
 from virt_launcher.errors import InvalidVMIError, WrongStateError
 
 _MODELS = ("e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139")
-#: passt has a socket for each port and protocol that it takes, but for those that the kernel hands out itself.
-FILES_FOR_ALL_PORTS = 80_000
+#: In the machine's directory. There is one NIC on the Pod network at most.
+PASST_SOCKET = "passt.sock"
+_NETDEV = "passt0"
 
 
 def configure_interfaces(context: Context, domain: Domain) -> None:
@@ -31,7 +33,7 @@ def configure_interfaces(context: Context, domain: Domain) -> None:
         if row.device == AS_TAP:
             domain.devices.interfaces.append(_by_tap(context, spec, attachment, path))
         elif row.device == AS_PASST:
-            domain.devices.interfaces.append(_by_passt(context, spec, attachment, path))
+            domain.devices.interfaces.append(_by_passt(context, spec, attachment, path, domain))
 
 
 def _by_tap(context: Context, spec: InterfaceSpec, attachment: Attachment, path: str) -> Interface:
@@ -45,31 +47,17 @@ def _by_tap(context: Context, spec: InterfaceSpec, attachment: Attachment, path:
     return interface
 
 
-def _by_passt(context: Context, spec: InterfaceSpec, attachment: Attachment, path: str) -> Interface:
-    """libvirt starts it (virt_launcher.passt): the guest has the addresses of the Pod's interface, by passt's DHCP."""
-    if not spec.ports and context.open_files < FILES_FOR_ALL_PORTS:
-        raise InvalidVMIError(
-            f"{path}.ports",
-            f"to take all ports passt opens up to {FILES_FOR_ALL_PORTS} files, and here it may open"
-            f" {context.open_files}; list the ports that the guest serves",
-        )
+def _by_passt(context: Context, spec: InterfaceSpec, attachment: Attachment, path: str, domain: Domain) -> Interface:
+    """A card that QEMU ties to passt's socket, where libvirt knows of a network of QEMU's own that nobody is on:
+    libvirt on Debian 12 knows no passt, and starts it elsewhere with what a Pod must not do (decisions/0040)."""
     interface = _card(context, spec, attachment, path)
-    interface.type, interface.backend, interface.source_dev = "user", "passt", attachment.pod_interface or None
-    interface.backend_log = f"{context.machine_dir}/passt-{spec.name}.log"
-    interface.port_forwards = _forwards(spec)
+    interface.type = "user"
+    socket = f"{context.machine_dir}/{PASST_SOCKET}".replace(",", ",,")
+    words = ("-netdev", f"stream,id={_NETDEV},server=off,addr.type=unix,addr.path={socket}")
+    domain.arguments.extend(QemuArgument(value=word) for word in words)
+    netdev = QemuProperty(name="netdev", type="string", value=_NETDEV)
+    domain.overrides.append(QemuDevice(alias=interface.alias, properties=[netdev]))
     return interface
-
-
-def _forwards(spec: InterfaceSpec) -> list[PortForward]:
-    """All ports, or those that are listed and no others."""
-    if not spec.ports:
-        return [PortForward(protocol=protocol) for protocol in ("tcp", "udp")]
-    found = []
-    for protocol in ("tcp", "udp"):
-        ports = sorted({port.port for port in spec.ports if (port.protocol or "TCP").lower() == protocol})
-        if ports:
-            found.append(PortForward(protocol=protocol, ranges=[PortRange(start=port) for port in ports]))
-    return found
 
 
 def _card(context: Context, spec: InterfaceSpec, attachment: Attachment, path: str) -> Interface:

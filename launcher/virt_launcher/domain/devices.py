@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from virt_core.runtime.record import record
-from virt_launcher.domain.codec import ON_OFF, at, many
+from virt_launcher.domain.codec import ON_OFF, at
 from virt_launcher.domain.machine import Amount
 
 
@@ -35,26 +35,9 @@ class Controller:
 
 
 @record(kw_only=True, slots=True)
-class PortRange:
-    start: int | None = at("@start")
-    end: int | None = at("@end")
-
-
-@record(kw_only=True, slots=True)
-class PortForward:
-    """Ports of the Pod that passt takes for the guest: all of a protocol, or these."""
-
-    protocol: str | None = at("@proto")
-    ranges: list[PortRange] = many("range")
-
-
-@record(kw_only=True, slots=True)
 class Interface:
     type: str | None = at("@type")
     mac: str | None = at("mac/@address")
-    source_dev: str | None = at("source/@dev")
-    backend: str | None = at("backend/@type")
-    backend_log: str | None = at("backend/@logFile")
     target: str | None = at("target/@dev")
     target_managed: bool | None = at("target/@managed")
     model: str | None = at("model/@type")
@@ -66,7 +49,6 @@ class Interface:
     acpi_index: int | None = at("acpi/@index")
     rom_enabled: bool | None = at("rom/@enabled")
     iommu: bool | None = at("driver/@iommu", words=ON_OFF)
-    port_forwards: list[PortForward] = many("portForward")
     address: Address | None = at("address")
 
 

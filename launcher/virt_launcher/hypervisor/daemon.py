@@ -10,7 +10,6 @@ import glob
 import os
 import shutil
 import signal
-import sys
 import threading
 import time
 from pathlib import Path
@@ -141,7 +140,7 @@ class Daemon:
     def _environment(self) -> dict[str, str]:
         paths = self._paths
         env = {
-            "PATH": f"{self._own_programs()}:{_SEARCH_PATH}",
+            "PATH": _SEARCH_PATH,
             "HOME": str(paths.private),
             "XDG_RUNTIME_DIR": str(paths.libvirt),
             "XDG_CACHE_HOME": str(paths.cache_home),
@@ -151,15 +150,6 @@ class Daemon:
         }
         drivers = None if self.modular else self._only_qemu_driver()
         return env if drivers is None else {**env, "LIBVIRT_DRIVER_DIR": str(drivers)}
-
-    def _own_programs(self) -> Path:
-        """A directory in which libvirt finds, in place of passt, what becomes it inside a Pod."""
-        directory = self._paths.config_home / "libvirt/programs"
-        directory.mkdir(parents=True, exist_ok=True)
-        link, found = directory / "passt", shutil.which("virt-passt", path=_own_path())
-        if found is not None and not link.is_symlink():
-            link.symlink_to(found)
-        return directory
 
     def _only_qemu_driver(self) -> Path | None:
         """A directory in which libvirtd finds nothing but the QEMU driver."""
@@ -182,11 +172,6 @@ def tail(path: Path, limit: int = 4096) -> str:
             return file.read(limit).decode(errors="replace").strip()
     except FileNotFoundError:
         return ""
-
-
-def _own_path() -> str:
-    """Where our own programs are: beside the Python that runs us, or where the image has them."""
-    return f"{os.path.dirname(sys.executable)}:{_SEARCH_PATH}"
 
 
 def _find_binary() -> str:

@@ -10,7 +10,6 @@ true.
 from __future__ import annotations
 
 import os
-import resource
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -426,7 +425,6 @@ class DomainManager:
             node_architecture=node_architecture(),
             any_architecture=self._settings.any_architecture,
             share_sockets=str(self._settings.paths.share_sockets),
-            open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         )
 
     def _usable_kvm(self, vmi: VirtualMachineInstance, options: SyncOptions) -> bool:

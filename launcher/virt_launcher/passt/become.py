@@ -1,10 +1,9 @@
-"""`virt-passt`: becomes the passt that carries one guest's traffic. libvirt starts it, under the name of passt.
+"""A child of the launcher that becomes the passt which carries one guest's traffic.
 
 passt walls itself in with namespaces and mounts of its own, and ends if it cannot. A Pod's seccomp profile forbids that
 to everybody, and rightly so. Here the container is the wall (decisions/0040), and passt is told that its own was built:
 a filter on top of the Pod's answers those four calls with success, and nothing happens. passt's list of the system
-calls that it will ever make, which is its second wall, is left as it is. It is started once for each NIC, so it imports
-next to nothing.
+calls that it will ever make, which is its second wall, is left as it is. It imports next to nothing.
 """
 
 from __future__ import annotations
@@ -43,14 +42,14 @@ def main() -> int:
         answer_with_success(program(os.uname().machine))
         os.execv(argv[0], argv)  # noqa: S606 - no shell is the point
     except (PasstError, OSError) as error:
-        sys.stderr.write(f"virt-passt: {error}\n")
+        sys.stderr.write(f"{error}\n")
     return 1
 
 
 def find(places: Sequence[str]) -> str:
     for directory in places:
         candidate = os.path.join(directory, PROGRAM)
-        if os.access(candidate, os.X_OK) and os.path.realpath(candidate) != os.path.realpath(sys.argv[0]):
+        if os.access(candidate, os.X_OK):
             return candidate
     raise PasstError(_MISSING)
 

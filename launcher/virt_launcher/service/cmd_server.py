@@ -66,7 +66,7 @@ def options_from(message: pb.SyncOptions) -> SyncOptions:
 
 
 def _attachment(told: pb.InterfaceAttachment) -> Attachment:
-    return Attachment(told.tap, told.mac, told.mtu, told.queues, told.pod_interface, told.refresh_link)
+    return Attachment(told.tap, told.mac, told.mtu, told.queues, told.refresh_link)
 
 
 def decode_vmi(data: bytes) -> VirtualMachineInstance:
