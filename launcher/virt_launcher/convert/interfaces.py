@@ -25,7 +25,7 @@ def configure_interfaces(context: Context, domain: Domain) -> None:
         path = f"spec.domain.devices.interfaces[{index}]"
         attachment = context.attachments.get(spec.name)
         if attachment is None:
-            raise WrongStateError(f"{path}: nobody has wired interface {spec.name!r}")
+            raise WrongStateError(f"{path}: no TAP device was made for interface {spec.name!r}")
         # Of a plugin only this much is known here: whether there is a TAP for it.
         row = row_of(binding_of(spec), TAP if attachment.tap else "")
         if row is None or row.device not in (AS_TAP, AS_PASST, AS_SIDECAR_SAYS):
