@@ -103,6 +103,7 @@ class Handler:
             clock=self.clock,
             done=lambda session: self.queue.add(session.key),
             servers=GuestServers(self.watcher, self._server_lost),
+            plugins=lambda: self.config.current().network_bindings,
         )
         self.network = wiring
         return HandlerController(

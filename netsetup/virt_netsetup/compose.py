@@ -5,16 +5,23 @@ from __future__ import annotations
 import ipaddress
 import re
 
-from virt_core.apis.bindings import BRIDGE, MASQUERADE
+from virt_core.apis.bindings import BRIDGE, MANAGED_TAP, MASQUERADE, PASST, SIDECAR, TAP
 from virt_core.apis.netplan import NetDhcpOptions, NetPlan, NetPlanInterface
-from virt_netsetup.bindings import bridge, masquerade
+from virt_netsetup.bindings import bridge, masquerade, passt, plugin
 from virt_netsetup.bindings.wiring import Wiring
 from virt_netsetup.dhcpserver import MAX_OPTION
 from virt_netsetup.model import NetsetupError, PodNic, Record
 from virt_netsetup.steps import Step
 
-_SETUP = {MASQUERADE: masquerade.setup, BRIDGE: bridge.setup}
-_TEARDOWN = {MASQUERADE: masquerade.teardown, BRIDGE: bridge.teardown}
+#: For each row of virt_core.apis.bindings that is wired: how it is set up, and how it is taken down.
+_BINDINGS = {
+    MASQUERADE: (masquerade.setup, masquerade.teardown),
+    BRIDGE: (bridge.setup, bridge.teardown),
+    MANAGED_TAP: (bridge.managed_tap, bridge.teardown),
+    PASST: (passt.setup, passt.teardown),
+    TAP: (plugin.tap, plugin.teardown),
+    SIDECAR: (plugin.sidecar, plugin.teardown),
+}
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,63}")
 _NIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,15}")
 _DOMAIN = re.compile(r"[A-Za-z0-9._-]{1,253}")
@@ -36,7 +43,7 @@ def check_plan(plan: NetPlan) -> None:
 
 
 def _check_interface(path: str, interface: NetPlanInterface) -> None:
-    _demand(interface.binding in _SETUP, f"{path}.binding", f"{interface.binding!r} is not a known binding")
+    _demand(interface.binding in _BINDINGS, f"{path}.binding", f"{interface.binding!r} is not a known binding")
     _demand(bool(_NIC_NAME.fullmatch(interface.pod_interface)), f"{path}.podInterface", "is not an interface name")
     mac = interface.mac.lower()
     _demand(not mac or bool(_MAC.fullmatch(mac)), f"{path}.mac", f"{interface.mac!r} is not a MAC address")
@@ -90,9 +97,9 @@ def _demand(holds: bool, field: str, message: str) -> None:
 
 
 def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int) -> Wiring:
-    return _SETUP[interface.binding](plan, interface, nic, position)
+    return _BINDINGS[interface.binding][0](plan, interface, nic, position)
 
 
 def teardown(record: Record) -> list[Step]:
     """From the record alone: by then the plan of the setup may be forgotten."""
-    return _TEARDOWN[record.binding](record)
+    return _BINDINGS[record.binding][1](record)

@@ -24,6 +24,11 @@ class NetsetupError(Exception):
         self.undone = undone
 
 
+def tap_name(pod_interface: str) -> str:
+    """Secondary interfaces are called pod<hash>; the links that we make for them carry only the hash."""
+    return f"tap{pod_interface.removeprefix('pod')}" if pod_interface.startswith("pod") else "tap0"
+
+
 class Link(Value, frozen=True):
     """A network interface as the kernel shows it."""
 
@@ -83,6 +88,8 @@ class PodNic(Value, frozen=True):
     accepts_ra: bool = False
     #: The kind of link, as the kernel calls it.
     kind: str = ""
+    #: A TAP for the guest that somebody made before us: the interface itself, or one that goes by its name.
+    given_tap: str = ""
 
     @property
     def own_routes(self) -> tuple[Route, ...]:
@@ -103,7 +110,7 @@ class PodNic(Value, frozen=True):
 
     @property
     def tap(self) -> str:
-        return f"tap{self.short_name}" if self.name.startswith("pod") else "tap0"
+        return tap_name(self.name)
 
 
 class Record(Value, frozen=True):

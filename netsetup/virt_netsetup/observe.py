@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from virt_netsetup.kernel import Kernel
-from virt_netsetup.model import NetsetupError, PodNic
+from virt_netsetup.model import Link, NetsetupError, PodNic, tap_name
+
+#: What QEMU can open. A macvtap is a device node as well, which whoever made it brings into the container.
+TAP_KINDS = ("tun", "macvtap")
 
 
 def pod_nic(kernel: Kernel, name: str) -> PodNic:
@@ -21,7 +24,16 @@ def pod_nic(kernel: Kernel, name: str) -> PodNic:
         routes=tuple(kernel.routes(link.index)),
         accepts_ra=_accepts_ra(kernel, name),
         kind=link.kind,
+        given_tap=_given_tap(kernel, link),
     )
+
+
+def _given_tap(kernel: Kernel, link: Link) -> str:
+    if link.kind in TAP_KINDS:
+        return link.name
+    name = tap_name(link.name)
+    beside = kernel.link(name)
+    return name if beside is not None and beside.kind in TAP_KINDS else ""
 
 
 def _accepts_ra(kernel: Kernel, name: str) -> bool:

@@ -30,7 +30,7 @@ def own_cpus(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     """Only a Pod of the class Guaranteed with a whole number of CPUs has them to itself."""
     if not owncpus.is_dedicated(vmi):
         return Parts()
-    extra = memory.overhead(vmi, emulated=not config.kvm, ratio=config.cluster.overhead_ratio)
+    extra = config.memory_overhead(vmi)
     limit = memory.beside_pages(vmi, parse_bytes(vmi.spec.domain.resources.limits.get("memory", 0))) + extra
     amounts = {
         "cpu": str(owncpus.own_cpus(vmi)),

@@ -1,4 +1,5 @@
-"""Hook sidecars: containers of the VMI's author that may change the machine before it starts.
+"""Hook sidecars: containers of the VMI's author, or of a network binding plugin of the cluster's, that may change the
+machine before it starts.
 
 Each has a socket directory of its own, which the launcher sees by the container's name, perhaps a claim that both use,
 and nothing else of the launcher's. One without an image is our own shim, in the launcher's image, with a script out of
@@ -11,7 +12,7 @@ import posixpath
 
 from virt_controller.launcher_pod.contributions import Parts, UnsupportedSpecError, combine
 from virt_controller.launcher_pod.sections import TemplateConfig
-from virt_core.apis import names
+from virt_core.apis import bindingplugins, names
 from virt_core.apis.hooksidecars import HookSidecar, sidecars
 from virt_core.apis.owncpus import is_dedicated
 from virt_core.apis.podparts import PersistentVolumeClaimVolumeSource, ResourceRequirements
@@ -33,12 +34,21 @@ def hooks(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         wanted = sidecars(vmi.metadata.annotations)
     except ValueError as error:
         raise UnsupportedSpecError(f"{_FIELD} {error}") from error
+    if wanted and not config.cluster.has("Sidecar"):
+        raise UnsupportedSpecError(f"{_FIELD} needs the feature gate Sidecar")
+    wanted = [*wanted, *_of_plugins(vmi, config)]
     if not wanted:
         return Parts()
-    if not config.cluster.has("Sidecar"):
-        raise UnsupportedSpecError(f"{_FIELD} needs the feature gate Sidecar")
     count = Parts(args=("--hook-sidecars", str(len(wanted))))
     return combine([count, *(_sidecar(vmi, config, index, each) for index, each in enumerate(wanted))])
+
+
+def _of_plugins(vmi: VirtualMachineInstance, config: TemplateConfig) -> list[HookSidecar]:
+    """One for each plugin, however many NICs it binds: it gets the whole machine to see. No gate: it is the cluster's
+    own configuration that names it."""
+    plugins = bindingplugins.used(vmi.spec, config.cluster.network_bindings).values()
+    policy = config.pull_policy
+    return [HookSidecar(image=each.sidecar_image, image_pull_policy=policy) for each in plugins if each.sidecar_image]
 
 
 def _sidecar(vmi: VirtualMachineInstance, config: TemplateConfig, index: int, sidecar: HookSidecar) -> Parts:

@@ -20,6 +20,8 @@ since what is booked too low ends in the OOM killer and what is booked too high 
 | memory that the node cannot read (SEV)  | no such   | 256 Mi, as       |
 |                                        | processor | KubeVirt         |
 | figures of the host for the guest      | 0.3 Mi    | 1 Mi             |
+| passt, and 75,000 sockets of all ports | 20 Mi and | 250 Mi, as       |
+|                                        | no room   | KubeVirt         |
 
 Translated code grows with what the guest runs (QEMU's own ceiling is 1 GiB), so emulated guests have the widest margin.
 """
@@ -29,6 +31,8 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 
+from virt_core.apis import bindingplugins
+from virt_core.apis.bindingplugins import NO_PLUGINS, Configured
 from virt_core.apis.facts import has_metrics
 from virt_core.apis.guestprobes import by_agent
 from virt_core.apis.launchsecurity import SEV_FAMILY, protection
@@ -67,8 +71,9 @@ def guest_memory(vmi: VirtualMachineInstance) -> int:
     return DEFAULT_GUEST
 
 
-def overhead(vmi: VirtualMachineInstance, *, emulated: bool, ratio: str = "") -> int:
-    """Bytes to book beside the guest's memory, in whole MiB. The cluster may multiply them by a ratio."""
+def overhead(vmi: VirtualMachineInstance, *, emulated: bool, ratio: str = "", plugins: Configured = NO_PLUGINS) -> int:
+    """Bytes to book beside the guest's memory, in whole MiB. The cluster may multiply them by a ratio, but for what
+    its NICs take: that does not grow with the machine."""
     total = LAUNCHER + QEMU + PER_VCPU * vcpus(vmi) + guest_memory(vmi) // PAGE_TABLE_RATIO
     if vmi.spec.domain.devices.autoattach_graphics_device is not False:
         total += GRAPHICS
@@ -89,7 +94,13 @@ def overhead(vmi: VirtualMachineInstance, *, emulated: bool, ratio: str = "") ->
     total += _reserved(vmi)
     if ratio:
         total = math.ceil(total * Decimal(ratio))
+    total += _nics(vmi, plugins)
     return -(-total // MIB) * MIB
+
+
+def _nics(vmi: VirtualMachineInstance, plugins: Configured) -> int:
+    rows = (bindingplugins.row(nic, plugins) for nic in vmi.spec.domain.devices.interfaces)
+    return sum(row.memory for row in rows if row is not None) + bindingplugins.memory_of(vmi.spec, plugins)
 
 
 def _reserved(vmi: VirtualMachineInstance) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from virt_controller.launcher_pod import memory
 from virt_controller.launcher_pod.contributions import NotPermittedError, Parts
-from virt_core.apis import names
+from virt_core.apis import bindingplugins, names
 from virt_core.apis.facts import grace_seconds
 from virt_core.apis.launchsecurity import SEV_FAMILY, TDX, protection
 from virt_core.apis.nodedevices import claims_asked, not_permitted, resources_asked
@@ -84,6 +84,10 @@ class TemplateConfig:
     @property
     def role(self) -> Role:
         return Role.ACTIVE if self.move is None else Role.TARGET
+
+    def memory_overhead(self, vmi: VirtualMachineInstance) -> int:
+        plugins, ratio = self.cluster.network_bindings, self.cluster.overhead_ratio
+        return memory.overhead(vmi, emulated=not self.kvm, ratio=ratio, plugins=plugins)
 
     @property
     def pull_policy(self) -> str:
@@ -173,8 +177,7 @@ def environment(_vmi: VirtualMachineInstance, _config: TemplateConfig) -> Parts:
 
 
 def cpu_and_memory(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
-    emulated = not config.kvm
-    extra = memory.overhead(vmi, emulated=emulated, ratio=config.cluster.overhead_ratio)
+    extra = config.memory_overhead(vmi)
     requests = {
         "cpu": f"{millicpu(vmi, config.cluster)}m",
         "memory": format_bytes(memory.request(vmi, extra, config.cluster.memory_overcommit)),
@@ -201,11 +204,14 @@ def devices(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     """Host devices, as extended resources: the node checks and counts them, no privilege needed."""
     wanted: dict[str, str] = {}
     interfaces = vmi.spec.domain.devices.interfaces
+    rows = [(nic, bindingplugins.row(nic, config.cluster.network_bindings)) for nic in interfaces]
+    by_tap = [nic for nic, row in rows if row is not None and row.opens_tap]
     if config.kvm:
         wanted[names.RESOURCE_KVM] = "1"
     if interfaces:
+        # Also where no NIC opens a TAP yet: one that is added to the running machine will.
         wanted[names.RESOURCE_TUN] = "1"
-    if config.vhost_net and config.kvm and any((nic.model or "virtio") == "virtio" for nic in interfaces):
+    if config.vhost_net and config.kvm and any((nic.model or "virtio") == "virtio" for nic in by_tap):
         wanted[names.RESOURCE_VHOST_NET] = "1"
     if vmi.spec.domain.devices.autoattach_vsock:
         wanted[names.RESOURCE_VHOST_VSOCK] = "1"

@@ -83,6 +83,8 @@ def _requests(vmi: VirtualMachineInstance, pod: Pod) -> list[dict[str, object]]:
     had = {each.interface: each for each in podnetworks.selections(asked)}
     # Nobody pulls a network from under a card that the machine uses; another one it gets in another Pod.
     wanted = [had.get(each.interface, each) for each in podnetworks.requested(vmi, started=True)]
+    # What binding plugins asked for at the start stays to the end.
+    wanted += [each for each in podnetworks.selections(asked) if podnetworks.LOGIC_NETWORK in each.cni_args]
     if not wanted and not _is_ours(asked):
         return []
     path, text = pointer(*_ANNOTATIONS, names.ANNOTATION_NETWORKS), podnetworks.text(wanted) if wanted else ""
@@ -135,6 +137,8 @@ def told_devices(vmi: VirtualMachineInstance, pod: Pod) -> list[dict[str, object
 
 
 def _is_ours(asked: str) -> bool:
-    """Whether we wrote it: every interface in it is named after a network of a VMI."""
+    """Whether we wrote it: every interface in it is named after a network of a VMI, or a binding plugin's."""
     selections = podnetworks.selections(asked)
-    return bool(selections) and all(_OUR_NAME.fullmatch(each.interface) for each in selections)
+    return bool(selections) and all(
+        _OUR_NAME.fullmatch(each.interface) or podnetworks.LOGIC_NETWORK in each.cni_args for each in selections
+    )

@@ -9,14 +9,14 @@ whatever else comes or goes.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import field
 
 from virt_core.apis import names
 from virt_core.apis.base import UNREADABLE, Struct, decode, encode
-from virt_core.apis.bindings import BRIDGE, binding_of
+from virt_core.apis.bindings import binding_of, row_of
 from virt_core.apis.interfaces import Interface
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.networks import MultusNetwork, Network
@@ -26,6 +26,8 @@ PRIMARY = "eth0"
 #: What virt-netsetup calls the bridge behind it.
 PRIMARY_BRIDGE = f"k6t-{PRIMARY}"
 ABSENT = "absent"
+#: The argument with the name of a network of the VMI.
+LOGIC_NETWORK = "logicNetworkName"
 #: Where status.interfaces[].infoSource knows an interface from.
 SOURCE_DOMAIN, SOURCE_AGENT, SOURCE_MULTUS = "domain", "guest-agent", "multus-status"
 #: What others write is read up to here.
@@ -54,6 +56,8 @@ class Selection(Struct):
     namespace: str = ""
     interface: str = ""
     mac: str = ""
+    #: For the CNI plugin. That of a network binding plugin learns here which network of the VMI it is asked for.
+    cni_args: dict[str, str] = field(default_factory=dict, name="cni-args")
 
     @property
     def key(self) -> str:
@@ -115,7 +119,9 @@ def secondary(spec: VirtualMachineInstanceSpec) -> dict[str, Network]:
 def pluggable(spec: VirtualMachineInstanceSpec) -> dict[str, Interface]:
     """The NICs that may come and go while a machine runs, by name."""
     known = secondary(spec)
-    return {nic.name: nic for nic in spec.domain.devices.interfaces if nic.name in known and binding_of(nic) == BRIDGE}
+    rows = {nic.name: row_of(binding_of(nic)) for nic in spec.domain.devices.interfaces}
+    able = {name for name, row in rows.items() if row is not None and row.pluggable}
+    return {nic.name: nic for nic in spec.domain.devices.interfaces if nic.name in known and nic.name in able}
 
 
 def requested(vmi: VirtualMachineInstance, *, started: bool) -> list[Selection]:
@@ -139,13 +145,21 @@ def _selection(nic: Interface, network: Network, namespace: str) -> Selection:
     return Selection(name=name, namespace=space, interface=interface_name(nic.name), mac=mac)
 
 
-def annotations_for(vmi: VirtualMachineInstance, *, moving: bool = False) -> dict[str, str]:
+def of_plugin(definition: str, network: str, namespace: str) -> Selection:
+    """How the CNI plugin of a network binding plugin is called for one network of the VMI."""
+    space, name = definition_of(MultusNetwork(network_name=definition), namespace)
+    return Selection(name=name, namespace=space, cni_args={LOGIC_NETWORK: network})
+
+
+def annotations_for(
+    vmi: VirtualMachineInstance, *, moving: bool = False, plugins: Sequence[Selection] = ()
+) -> dict[str, str]:
     """What a new launcher Pod asks for. A machine that moves there brings all the NICs that it has."""
     found = {}
     for network in vmi.spec.networks:
         if network.multus is not None and network.multus.default:
             found[names.ANNOTATION_DEFAULT_NETWORK] = "/".join(definition_of(network.multus, vmi.metadata.namespace))
-    if wanted := requested(vmi, started=moving):
+    if wanted := [*requested(vmi, started=moving), *plugins]:
         found[names.ANNOTATION_NETWORKS] = text(wanted)
     return found
 

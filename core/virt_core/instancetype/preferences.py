@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from virt_core.apis.bindings import chosen, removed
+from virt_core.apis.bindings import MASQUERADE, TABLE, chosen, removed
 from virt_core.apis.devices import Devices, Disk, DiskTarget, Interface, PanicDevice, VideoDevice
 from virt_core.apis.domain import BIOS, CPU, EFI, Bootloader, Firmware, Machine
 from virt_core.apis.features import Clock, FeatureHyperv, Features
@@ -137,7 +137,8 @@ def _disk(disk: Disk, wanted: DevicePreferences) -> None:
 def _interface(interface: Interface, wanted: DevicePreferences, *, on_pod_network: bool) -> None:
     interface.model = interface.model or wanted.preferred_interface_model
     unbound = not chosen(interface) and not removed(interface)
-    if wanted.preferred_interface_masquerade is not None and unbound and on_pod_network:
+    fits = on_pod_network or not TABLE[MASQUERADE].pod_network_only
+    if wanted.preferred_interface_masquerade is not None and unbound and fits:
         interface.masquerade = wanted.preferred_interface_masquerade
 
 

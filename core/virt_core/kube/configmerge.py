@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
 from typing import Any
 
-from virt_core.apis import bindings, eviction
+from virt_core.apis import bindingplugins, bindings, eviction
 from virt_core.apis.base import from_plain
 from virt_core.apis.gates import enabled_gates
 from virt_core.apis.meta import LabelSelector
@@ -201,6 +201,12 @@ def find_flaws(given: Document) -> Iterator[Flaw]:
         yield Flaw(_path("developerConfiguration", "pvcTolerateLessSpaceUpToPercent"), "must be between 0 and 100")
     yield from _seccomp(given)
     yield from _unreadable(given)
+    yield from _plugins(given)
+
+
+def _plugins(given: Document) -> Iterator[Flaw]:
+    for field, message in bindingplugins.flaws(_at(given, "network", "binding") or {}):
+        yield Flaw(_path("network", "binding", field), message)
 
 
 def _seccomp(given: Document) -> Iterator[Flaw]:

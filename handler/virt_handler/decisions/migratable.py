@@ -6,8 +6,10 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from virt_core.apis import counter, names, travel
-from virt_core.apis.bindings import BRIDGE, binding_of
+from virt_core.apis import bindingplugins, counter, names, travel
+from virt_core.apis.bindingplugins import NO_PLUGINS, Configured
+from virt_core.apis.bindings import MOVES_ELSEWHERE, STAYS
+from virt_core.apis.devices import Interface
 from virt_core.apis.keptstate import keeps_tpm, keeps_variables
 from virt_core.apis.launchsecurity import PV, TDX, protection
 from virt_core.apis.nodedevices import claimed_networks
@@ -21,17 +23,13 @@ METHOD_LIVE = "LiveMigration"
 METHOD_BLOCK = "BlockMigration"
 
 
-def obstacle(vmi: VirtualMachineInstance) -> tuple[str, str] | None:
+def obstacle(vmi: VirtualMachineInstance, plugins: Configured = NO_PLUGINS) -> tuple[str, str] | None:
     """Reason and sentence of the first thing that ties the guest to its node."""
     domain = vmi.spec.domain
     devices = domain.devices
-    on_pod_network = {network.name for network in vmi.spec.networks if network.pod is not None}
-    bridged = any(binding_of(nic) == BRIDGE and nic.name in on_pod_network for nic in devices.interfaces)
-    if bridged and names.ANNOTATION_POD_BRIDGE_MIGRATION not in vmi.metadata.annotations:
-        return (
-            names.REASON_INTERFACE_NOT_MIGRATABLE,
-            "a bridge on the Pod network gives the guest the Pod's own address",
-        )
+    for nic in devices.interfaces:
+        if tie := _tied_nic(vmi, nic, plugins):
+            return names.REASON_INTERFACE_NOT_MIGRATABLE, tie
     if devices.host_devices or devices.gpus:
         return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, "the guest uses a device of its node"
     if tied_card := _tied_card(vmi):
@@ -77,6 +75,21 @@ def _tied_card(vmi: VirtualMachineInstance) -> str:
     return next((name for name, claim in claims.items() if claim is not None and claim.claim_name in shared), "")
 
 
+def _tied_nic(vmi: VirtualMachineInstance, nic: Interface, plugins: Configured) -> str:
+    """By what the table of bindings says; empty when it can move."""
+    row = bindingplugins.row(nic, plugins)
+    if row is not None and row.moves == MOVES_ELSEWHERE:
+        on_pod_network = any(network.pod is not None for network in vmi.spec.networks if network.name == nic.name)
+        allowed = names.ANNOTATION_POD_BRIDGE_MIGRATION in vmi.metadata.annotations
+        tied = on_pod_network and not allowed
+        return "a bridge on the Pod network gives the guest the Pod's own address" if tied else ""
+    if row is not None and row.moves == STAYS:
+        return f"the interface {nic.name} is tied to its node by {row.name}"
+    if nic.binding is not None and not bindingplugins.moves(nic, plugins):
+        return f"the network binding plugin {nic.binding.name} does not say how a machine moves"
+    return ""
+
+
 def _is_everywhere(vmi: VirtualMachineInstance, volume: str) -> bool:
     claims = (each.persistent_volume_claim_info for each in vmi.status.volume_status if each.name == volume)
     return any(claim is not None and names.ACCESS_ALL_NODES in claim.access_modes for claim in claims)
@@ -100,9 +113,9 @@ def method(vmi: VirtualMachineInstance) -> str:
 
 
 def with_conditions(
-    vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime
+    vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime, plugins: Configured = NO_PLUGINS
 ) -> VirtualMachineInstanceStatus:
-    status = _condition(status, names.CONDITION_LIVE_MIGRATABLE, obstacle(vmi), now)
+    status = _condition(status, names.CONDITION_LIVE_MIGRATABLE, obstacle(vmi, plugins), now)
     status = _condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, None, now)
     return replace(status, migration_method=method(vmi))
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from virt_core.apis import names
-from virt_core.apis.bindings import DEVICES, MASQUERADE, WIRED, binding_of
+from virt_core.apis import bindingplugins, names
+from virt_core.apis.bindingplugins import NO_PLUGINS, Configured
+from virt_core.apis.bindings import DEVICES, MASQUERADE, TAP, Binding, binding_of, row_of
 from virt_core.apis.devices import DHCPOptions, Interface
 from virt_core.apis.facts import in_mesh
 from virt_core.apis.netplan import NetDhcpOption, NetDhcpOptions, NetPlan, NetPlanInterface, NetPort
@@ -35,6 +36,7 @@ def plan(
     resolver: Resolver | None = None,
     launcher_uid: int = names.LAUNCHER_UID,
     nics: Sequence[Interface] | None = None,
+    plugins: Configured = NO_PLUGINS,
 ) -> NetPlan:
     """What virt-netsetup is asked for: the wiring of all NICs that the Pod is to have, by default those of the spec.
     Raises NetworkError for what it cannot do."""
@@ -46,7 +48,7 @@ def plan(
         netns_path=netns_path,
         launcher_uid=launcher_uid,
         state_dir=state_dir,
-        interfaces=[_interface(vmi, nic, resolver or Resolver()) for nic in wired],
+        interfaces=[_interface(vmi, nic, resolver or Resolver(), _row(nic, plugins)) for nic in wired],
     )
 
 
@@ -59,18 +61,25 @@ def is_wired(nic: Interface) -> bool:
     return binding_of(nic) not in DEVICES
 
 
-def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) -> NetPlanInterface:
+def _row(nic: Interface, plugins: Configured) -> Binding:
+    row = bindingplugins.row(nic, plugins)
+    if row is None and nic.binding is not None:
+        # Somebody may configure it again.
+        raise NetworkError(f'interface "{nic.name}": the cluster has no network binding plugin {nic.binding.name!r}')
+    if row is None or not row.wired:
+        raise NetworkError(f'interface "{nic.name}" has no binding that can be wired', fatal=True)
+    return row
+
+
+def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver, row: Binding) -> NetPlanInterface:
     network = next((network for network in vmi.spec.networks if network.name == nic.name), None)
     if network is None or (network.pod is None and network.multus is None):
         raise NetworkError(f'interface "{nic.name}" has no network of type pod or multus', fatal=True)
-    binding = binding_of(nic)
-    if binding not in WIRED:
-        raise NetworkError(f'interface "{nic.name}" has neither the masquerade nor the bridge binding', fatal=True)
     inside = network.pod or PodNetwork()
     known = next((each.mac for each in vmi.status.interfaces if each.name == nic.name), "")
     return NetPlanInterface(
         name=nic.name,
-        binding=binding,
+        binding=row.name,
         pod_interface=pod_interface(network),
         # One that the guest has already stays, also in another Pod.
         mac=nic.mac_address.replace("-", ":") or known,
@@ -83,7 +92,7 @@ def _interface(vmi: VirtualMachineInstance, nic: Interface, resolver: Resolver) 
         search_domains=list(resolver.searches),
         dhcp_options=_dhcp_options(nic.dhcp_options),
         link_down=nic.state == "down",
-        mesh=in_mesh(vmi) and binding == MASQUERADE,
+        mesh=in_mesh(vmi) and row.name == MASQUERADE,
     )
 
 
@@ -93,7 +102,10 @@ def _ports(nic: Interface) -> list[NetPort]:
 
 
 def queues(vmi: VirtualMachineInstance, nic: Interface) -> int:
-    if not vmi.spec.domain.devices.network_interface_multiqueue or (nic.model or "virtio") != "virtio":
+    # A plugin's is what its TAP has; one of a sidecar is told of here as one that could have several.
+    row = row_of(binding_of(nic), TAP)
+    able = (nic.model or "virtio") == "virtio" and (row is None or row.multiqueue)
+    if not vmi.spec.domain.devices.network_interface_multiqueue or not able:
         return 1
     cpu = vmi.spec.domain.cpu
     count = max(cpu.cores, 1) * max(cpu.sockets, 1) * max(cpu.threads, 1) if cpu is not None else 1

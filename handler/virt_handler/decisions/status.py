@@ -11,6 +11,7 @@ from datetime import datetime
 from msgspec.structs import replace
 
 from virt_core.apis import handoffs, names, sizes, travel
+from virt_core.apis.bindingplugins import NO_PLUGINS, Configured
 from virt_core.apis.domain import Machine
 from virt_core.apis.facts import is_final
 from virt_core.apis.guestprobes import action
@@ -61,11 +62,16 @@ _PAUSE_REASONS = {
 
 
 def reported(
-    vmi: VirtualMachineInstance, view: View, step: Step, now: datetime, agents: Sequence[str] = ()
+    vmi: VirtualMachineInstance,
+    view: View,
+    step: Step,
+    now: datetime,
+    agents: Sequence[str] = (),
+    plugins: Configured = NO_PLUGINS,
 ) -> VirtualMachineInstance:
     """The VMI as it should stand. An ended VMI stays as it is: nothing comes after the end.
 
-    `agents` are patterns of the versions of guest agents that the cluster supports.
+    `agents` are patterns of the versions of guest agents that the cluster supports, `plugins` its network bindings.
     """
     if is_final(vmi) or step.hold:
         return vmi
@@ -74,6 +80,7 @@ def reported(
         status = _ended(_stamped(status, view), step.end, now)
     elif view.domain is not None and is_alive(view.domain):
         status = _running(vmi, view, view.domain, now, agents)
+        status = migratable.with_conditions(vmi, status, now, plugins)
         status = moving.departure_told(vmi, status, view, view.domain, now)
         status = forecast_told(vmi, status, view.foreseen, now)
     elif status.phase == names.PHASE_SCHEDULED:
@@ -132,7 +139,7 @@ def _running(
     elif domain.agent_connected:
         domain = _without_agent(domain)
     status = _silent(_credentials(status, domain, now), domain, now)
-    status = _foreign(vmi, migratable.with_conditions(vmi, status, now), now)
+    status = _foreign(vmi, status, now)
     return replace(
         status,
         interfaces=interfaces.merged(vmi, domain, view.report),

@@ -168,7 +168,8 @@ class HandlerController:
     def _report(self, session: Session, vmi: VirtualMachineInstance, view: View, step: Step) -> float | None:
         """Writes what changed. Seconds to wait if that must not be told yet."""
         now = self._p.clock.now()
-        wanted = status.reported(vmi, view, step, now, self._p.config().supported_agent_versions)
+        config = self._p.config()
+        wanted = status.reported(vmi, view, step, now, config.supported_agent_versions, config.network_bindings)
         if wanted is vmi:
             return None
         if not status.is_urgent(vmi, wanted):

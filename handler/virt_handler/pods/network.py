@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Literal
 
+from virt_core.apis.bindingplugins import NO_PLUGINS, Configured
 from virt_core.apis.devices import Interface
 from virt_core.apis.netplan import NetReport
 from virt_core.apis.podroles import Role
@@ -46,11 +47,14 @@ class NetworkWiring:
         done: Done,
         *,
         servers: GuestServers | None = None,
+        plugins: Callable[[], Configured] = lambda: NO_PLUGINS,
     ) -> None:
+        """`plugins` are the bindings that the cluster's configuration names."""
         self.netsetup = Netsetup(command)
         self._servers = servers
         self._state_dir = state_dir
         self._records, self._clock, self._done = records, clock, done
+        self._plugins = plugins
         self._pool = ThreadPoolExecutor(_MAX_PARALLEL, thread_name_prefix="netsetup")
 
     def run(self, stop: threading.Event) -> None:
@@ -137,6 +141,7 @@ class NetworkWiring:
                 resolver=resolvers.of_vmi(vmi, pod_uid),
                 launcher_uid=netns.launcher,
                 nics=wired,
+                plugins=self._plugins(),
             )
             wish.action = action
             return self.netsetup.ask(wish, process, netns.fd)

@@ -22,10 +22,13 @@ if TYPE_CHECKING:
 class Attachment:
     """The network of one interface as virt-netsetup left it."""
 
+    #: Empty where its binding has none.
     tap: str
     mac: str = ""
     mtu: int = 0
     queues: int = 0
+    #: Whether the guest shall see its link go and come after a move.
+    refresh_link: bool = False
 
 
 @record(frozen=True, slots=True)

@@ -8,12 +8,4 @@ NOT_BUILT: tuple[tuple[str, str], ...] = (
         "domain.devices.disks[].changedBlockTracking",
         "the backup of a VM is not built yet; copy the claims of a stopped VM by your storage's own means",
     ),
-    (
-        "domain.devices.interfaces[].passtBinding",
-        "the passt binding is not built yet; use masquerade or bridge",
-    ),
-    (
-        "domain.devices.interfaces[].binding",
-        "a network binding plugin is not built yet; use masquerade or bridge",
-    ),
 )

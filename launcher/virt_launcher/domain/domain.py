@@ -41,6 +41,7 @@ from virt_launcher.domain.machine import (
     Os,
     QemuArgument,
     QemuCapability,
+    QemuDevice,
     SysInfo,
     VCpu,
     VCpuCount,
@@ -95,6 +96,7 @@ class Domain:
     launch_security: LaunchSecurity | None = at("launchSecurity")
     arguments: list[QemuArgument] = many("qemu:commandline/qemu:arg")
     without_capabilities: list[QemuCapability] = many("qemu:capabilities/qemu:del")
+    overrides: list[QemuDevice] = many("qemu:override/qemu:device")
 
 
 def to_xml(domain: Domain) -> str:

@@ -249,6 +249,23 @@ class QemuArgument:
 
 
 @record(kw_only=True, slots=True)
+class QemuProperty:
+    """A property of a device, in place of the one that libvirt gives it."""
+
+    name: str | None = at("@name")
+    type: str | None = at("@type")
+    value: str | None = at("@value")
+
+
+@record(kw_only=True, slots=True)
+class QemuDevice:
+    """What QEMU is told otherwise of a device than libvirt would say."""
+
+    alias: str | None = at("@alias")
+    properties: list[QemuProperty] = many("qemu:frontend/qemu:property")
+
+
+@record(kw_only=True, slots=True)
 class QemuCapability:
     """Something that libvirt found QEMU to be able to do."""
 

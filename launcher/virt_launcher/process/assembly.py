@@ -36,6 +36,7 @@ from virt_launcher.settings import Settings
 
 if TYPE_CHECKING:
     from virt_launcher.hooks.sidecars import Sidecars
+    from virt_launcher.passt.carrier import Carrier
 
 log = get_logger(__name__)
 
@@ -59,6 +60,8 @@ class Assembly:
         preparer = DiskPreparer(settings.paths, children)
         self.manager = DomainManager(settings, self.door, preparer, self.monitor, self.agent, kvm=kvm_usable)
         self._sidecars: Sidecars | None = None
+        self._children = children
+        self._carrier: Carrier | None = None
         if settings.hook_sidecars:
             self._listen_to_sidecars(preparer)
         self.notify = NotifyClient(settings.paths.notify_socket)
@@ -114,10 +117,21 @@ class Assembly:
         self._look_for_life(vmi)
         if wanted := by_agent(vmi):
             self._deliver(wanted)
+        self._carry(vmi)
         if has_metrics(vmi.spec):
             from virt_launcher.hostmetrics.service import begin
 
             begin(vmi, self._settings, self.door, self._ended)
+
+    def _carry(self, vmi: VirtualMachineInstance) -> None:
+        if not any(nic.passt_binding is not None for nic in vmi.spec.domain.devices.interfaces):
+            return
+        from virt_launcher.passt.carrier import Carrier, wanted
+
+        if (found := wanted(vmi)) is not None:
+            directory = self._settings.paths.machine_dir(self._settings.uid)
+            self._carrier = self._carrier or Carrier(directory, self._children)
+            self._carrier.begin(*found)
 
     def _look_for_life(self, vmi: VirtualMachineInstance) -> None:
         from virt_launcher.machine.life_signs import LifeSigns

@@ -59,10 +59,14 @@ def options_from(message: pb.SyncOptions) -> SyncOptions:
     return SyncOptions(
         allow_emulation=message.allow_emulation,
         capability_cache={file.name: file.content for file in message.capability_cache},
-        attachments={i.name: Attachment(i.tap, i.mac, i.mtu, i.queues) for i in message.interfaces},
+        attachments={i.name: _attachment(i) for i in message.interfaces},
         smbios=Smbios(**given),
         memballoon_stats_period_s=message.memballoon_stats_period_seconds,
     )
+
+
+def _attachment(told: pb.InterfaceAttachment) -> Attachment:
+    return Attachment(told.tap, told.mac, told.mtu, told.queues, told.refresh_link)
 
 
 def decode_vmi(data: bytes) -> VirtualMachineInstance:

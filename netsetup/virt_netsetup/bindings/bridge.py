@@ -3,6 +3,8 @@
 The Pod's NIC becomes a port of the in-Pod bridge. A dummy with the NIC's old name keeps MAC and addresses, so that the
 CNI plugin's CHECK finds what it made. The guest gets the IPv4 address by DHCP; IPv6 is left to the network's routers,
 because only a router can advertise itself.
+
+The managed TAP of a binding plugin is the same without DHCP: who answers the guest is the plugin's affair.
 """
 
 from __future__ import annotations
@@ -30,11 +32,25 @@ def renamed(nic: PodNic) -> str:
 
 
 def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int) -> Wiring:
+    bridged = managed_tap(plan, interface, nic, position)
+    ipv4 = nic.global_addresses(4)
+    if not ipv4:
+        return bridged
+    # The bridge goes up when it has its address, and the server starts when it is up.
+    *steps, up = bridged.steps
+    steps += [
+        AddAddress(nic.bridge, Address(ip=f"169.254.75.1{position}", prefix=32)),
+        up,
+        StartDhcp(_server(interface, nic, ipv4[0])),
+    ]
+    return replace(bridged, steps=steps)
+
+
+def managed_tap(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int) -> Wiring:  # noqa: ARG001
     if nic.kind in DEAF_KINDS:
         words = f"{nic.name} is a {nic.kind}, which takes frames for its own MAC only and so has none for a guest"
         raise NetsetupError("binding", f"{words}; use a network by the bridge plugin", critical=True)
     mac = private_mac(plan.vmi_uid, interface.name, "bridge")
-    ipv4 = nic.global_addresses(4)
     steps: list[Step] = [
         AddLink(nic.bridge, "bridge", mac, nic.mtu),
         SetMtu(nic.bridge, nic.mtu),
@@ -44,15 +60,9 @@ def setup(plan: NetPlan, interface: NetPlanInterface, nic: PodNic, position: int
         *tap_steps(nic, plan, interface),
         InstallTables((guard.table(nic, _guest(interface, nic)), watch.table(nic))),
         *_holder(nic),
+        *([Sysctl("net/ipv4/conf/all/arp_ignore", "1")] if nic.global_addresses(4) else []),
+        SetUp(nic.bridge),
     ]
-    if ipv4:
-        steps += [
-            AddAddress(nic.bridge, Address(ip=f"169.254.75.1{position}", prefix=32)),
-            Sysctl("net/ipv4/conf/all/arp_ignore", "1"),
-        ]
-    steps.append(SetUp(nic.bridge))
-    if ipv4:
-        steps.append(StartDhcp(_server(interface, nic, ipv4[0])))
     return Wiring(steps, _report(interface, nic))
 
 

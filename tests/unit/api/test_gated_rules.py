@@ -208,3 +208,25 @@ def test_ignition_needs_its_gate() -> None:
     closed = create(obj, using=TODAY_HOOKS)
     assert closed.causes == [("metadata.annotations", "FieldValueInvalid")]
     assert "needs the feature gate ExperimentalIgnitionSupport" in closed.message
+
+
+def bound(**nic: Any) -> dict[str, Any]:
+    obj = vmi()
+    obj["spec"]["domain"]["devices"]["interfaces"] = [{"name": "default", **nic}]
+    return obj
+
+
+def test_passt_is_behind_its_gate() -> None:
+    closed = hooks(config=replace(CONFIG, feature_gates=ALL_GATES - {"PasstBinding"}))
+    assert create(bound(passtBinding={}), using=OPEN).code == 201
+    assert create(bound(passtBinding={}), using=closed).causes == [(NIC, INV)]
+
+
+def test_a_plugin_is_known_by_the_clusters_configuration() -> None:
+    plugins = {"flat": {"domainAttachmentType": "managedTap"}}
+    knows = hooks(config=replace(CONFIG, feature_gates=ALL_GATES, network_bindings=plugins))
+    assert create(bound(binding={"name": "flat"}), using=knows).code == 201
+    assert create(bound(binding={"name": "flat"}, dhcpOptions={"bootFileName": "x"}), using=knows).causes == [
+        (f"{NIC}.dhcpOptions", INV)
+    ]
+    assert create(bound(binding={"name": "flat"}), using=OPEN).causes == [(f"{NIC}.binding.name", INV)]

@@ -61,7 +61,11 @@ def seccomp(**profile: Any) -> dict[str, Any]:
         ({"vmRolloutStrategy": "LiveUpdate"}, "live_update", True),
         ({"network": {"defaultNetworkInterface": "masquerade"}}, "default_network_interface", "masquerade"),
         ({"network": {"permitBridgeInterfaceOnPodNetwork": False}}, "permit_bridge_on_pod_network", False),
-        ({"network": {"binding": {"p": {}}}}, "network_bindings", {"p": {}}),
+        (
+            {"network": {"binding": {"p": {"domainAttachmentType": "tap"}}}},
+            "network_bindings",
+            {"p": {"domainAttachmentType": "tap"}},
+        ),
         ({"evictionStrategy": "LiveMigrate"}, "eviction_strategy", "LiveMigrate"),
         ({"instancetype": {"referencePolicy": "expandAll"}}, "reference_policy", "expandAll"),
         ({"supportedGuestAgentVersions": ["9.*"]}, "supported_agent_versions", ("9.*",)),

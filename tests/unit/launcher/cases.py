@@ -750,6 +750,31 @@ CASES: dict[str, Case] = {
             }
         }
     ),
+    "passt": Case(
+        domain={
+            "devices": {
+                "networkInterfaceMultiqueue": True,
+                "interfaces": [{"name": "default", "passtBinding": {}, "ports": [{"port": 80}]}],
+            }
+        },
+        context={"attachments": {"default": Attachment("", "02:00:00:aa:bb:00", 1450)}},
+    ),
+    "binding-plugins": Case(
+        domain={
+            "devices": {
+                "interfaces": [
+                    {"name": "default", "binding": {"name": "flat"}},
+                    {"name": "theirs", "binding": {"name": "sidecar"}},
+                ],
+            }
+        },
+        context={
+            "attachments": {
+                "default": Attachment("pod37a8eec1ce1", "02:00:00:aa:bb:00", 1450),
+                "theirs": Attachment("", "02:00:00:aa:bb:01", 1450),
+            }
+        },
+    ),
     "no-serial-log": Case(domain={"devices": {"logSerialConsole": False}}),
     "switched-off-by-the-cluster": Case(context={"serial_log": False, "free_page_reporting": False}),
     "serial-log-by-hand": Case(domain={"devices": {"logSerialConsole": True}}, context={"serial_log": False}),

@@ -50,6 +50,8 @@ SPEC_RULES: tuple[Rule, ...] = (
     networks.resource_claims,
     networks.interface_names,
     networks.interface_bindings,
+    networks.binding_plugins,
+    networks.binding_options,
     networks.interface_states,
     networks.interface_options,
     networks.interface_ports,

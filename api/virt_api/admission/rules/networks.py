@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 from virt_api.admission.causes import Cause, duplicate, invalid, not_found, not_supported, one_of, required
 from virt_api.admission.rules.base import PCI_ADDRESS, Check
-from virt_core.apis.bindings import BINDINGS, binding_of, removed
+from virt_core.apis import bindingplugins
+from virt_core.apis.bindings import AS_PASST, BINDINGS, REMOVED, Binding, binding_of, removed
 from virt_core.apis.devices import DHCPOptions, Interface, Port
 from virt_core.apis.interfaces import MOST_ACPI_INDEX
 from virt_core.apis.networks import Network, decimal_octets
@@ -127,7 +128,7 @@ def interface_bindings(check: Check) -> Iterator[Cause]:
         field = f"{check.devices}.interfaces[{i}]"
         gone = removed(interface)
         for name in gone:
-            yield invalid(f"{field}.{name}", f"{name} is no longer supported")
+            yield invalid(f"{field}.{name}", f"{name} is no longer supported; {REMOVED[name]}")
         if not gone and not binding_of(interface):
             yield invalid(field, f"exactly one of {', '.join(BINDINGS[:-1])} and {BINDINGS[-1]} is needed")
         network = networks.get(interface.name)
@@ -136,16 +137,36 @@ def interface_bindings(check: Check) -> Iterator[Cause]:
 
 
 def _binding_fits(check: Check, field: str, interface: Interface, network: Network) -> Iterator[Cause]:
-    if interface.masquerade is not None and network.pod is None:
-        yield invalid(f"{field}.name", "masquerade works only on the Pod network")
+    row = bindingplugins.row(interface, check.config.network_bindings)
+    if row is not None and row.pod_network_only and network.pod is None:
+        yield invalid(f"{field}.name", f"{row.name} works only on the Pod network")
+    if row is not None and row.gate and not check.config.has(row.gate):
+        yield invalid(field, f"needs the feature gate {row.gate}")
     if interface.sriov is not None and network.pod is not None:
         yield invalid(f"{field}.name", "sriov works only on a multus or resourceClaim network")
-    if interface.passt_binding is not None and network.pod is None:
-        yield invalid(f"{field}.name", "passtBinding works only on the Pod network")
-    if interface.passt_binding is not None and not check.config.has("PasstBinding"):
-        yield invalid(field, "needs the feature gate PasstBinding")
     if interface.bridge is not None and network.pod is not None and not check.config.permit_bridge_on_pod_network:
         yield invalid(f"{field}.name", "the cluster does not allow bridge on the Pod network")
+
+
+def binding_plugins(check: Check) -> Iterator[Cause]:
+    """One that nobody has configured would leave the guest without its NIC."""
+    for field, words in bindingplugins.unknown(check.spec, check.config.network_bindings):
+        yield invalid(f"{check.path}.{field}", words)
+
+
+def binding_options(check: Check) -> Iterator[Cause]:
+    """What a binding cannot give is refused, instead of being left out."""
+    for i, interface in enumerate(check.spec.domain.devices.interfaces):
+        row = bindingplugins.row(interface, check.config.network_bindings)
+        if row is not None:
+            yield from _options_fit(f"{check.devices}.interfaces[{i}]", interface, row)
+
+
+def _options_fit(field: str, interface: Interface, row: Binding) -> Iterator[Cause]:
+    if interface.dhcp_options is not None and not row.answers_dhcp:
+        yield invalid(f"{field}.dhcpOptions", f"with {row.name} it is somebody else who answers the guest's DHCP")
+    if interface.boot_order is not None and row.device == AS_PASST:
+        yield invalid(f"{field}.bootOrder", "passt hands out no boot file, so nothing boots from it")
 
 
 def interface_states(check: Check) -> Iterator[Cause]:
@@ -157,7 +178,8 @@ def interface_states(check: Check) -> Iterator[Cause]:
         elif interface.state in ("up", "down") and interface.sriov is not None:
             yield invalid(field, "an sriov interface has no link state")
         elif interface.state == "absent":
-            if interface.bridge is None:
+            row = bindingplugins.row(interface, check.config.network_bindings)
+            if row is None or not row.pluggable:
                 yield invalid(field, "only a bridge interface can be absent")
             if interface.name in pods:
                 yield invalid(field, "the interface of the default network cannot be absent")

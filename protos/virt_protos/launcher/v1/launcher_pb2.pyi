@@ -212,14 +212,17 @@ class InterfaceAttachment(_message.Message):
     MAC_FIELD_NUMBER: _builtins.int
     MTU_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    REFRESH_LINK_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the interface in the VMI's spec."""
     tap: _builtins.str
-    """TAP device in the Pod's network namespace."""
+    """TAP device in the Pod's network namespace; empty where the binding has none."""
     mac: _builtins.str
     """MAC address that the guest must have; empty: libvirt chooses."""
     mtu: _builtins.int
     queues: _builtins.int
+    refresh_link: _builtins.bool
+    """Whether the guest shall see its link go and come after a move."""
     def __init__(
         self,
         *,
@@ -228,10 +231,11 @@ class InterfaceAttachment(_message.Message):
         mac: _builtins.str = ...,
         mtu: _builtins.int = ...,
         queues: _builtins.int = ...,
+        refresh_link: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mac", b"mac", "mtu", b"mtu", "name", b"name", "queues", b"queues", "tap", b"tap"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mac", b"mac", "mtu", b"mtu", "name", b"name", "queues", b"queues", "refresh_link", b"refresh_link", "tap", b"tap"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
