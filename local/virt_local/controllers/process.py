@@ -23,6 +23,7 @@ from virt_local.controllers.pod_gc import PodCollector
 from virt_local.controllers.scheduler.controller import NAME as SCHEDULER
 from virt_local.controllers.scheduler.controller import Scheduler
 from virt_local.controllers.volume_claims import VolumeClaims
+from virt_local.storage import process as storage
 
 log = get_logger("virt-local.controllers")
 
@@ -61,11 +62,15 @@ def build(
     binding = EventRecorder(client, "persistentvolume-controller")
     for name, recorder in (("scheduler", scheduling), ("nodes", lifecycle), ("claims", binding)):
         supervisor.thread(f"events-{name}", recorder.run)
+    world = storage.make_world(
+        client, supervisor, options.volume_dir, pods=pods, claims=claims, volumes=volumes, classes=classes
+    )
     controllers = [
-        Scheduler(client, pods, nodes, scheduling).controller(),
+        Scheduler(client, pods, nodes, scheduling, claims=claims, volumes=volumes, classes=classes).controller(),
         NodeLifecycle(client, nodes, leases, lifecycle).controller(),
         PodCollector(client, pods, nodes).controller(),
-        VolumeClaims(client, claims, volumes, classes, options.volume_dir, recorder=binding).controller(),
+        VolumeClaims(client, claims, volumes, classes, recorder=binding).controller(),
+        *storage.controllers(world),
     ]
     informers: dict[str, Informer[Any]] = {
         "pods": pods,
@@ -74,6 +79,7 @@ def build(
         "claims": claims,
         "volumes": volumes,
         "classes": classes,
+        **storage.own_informers(world),
     }
     return informers, controllers
 
