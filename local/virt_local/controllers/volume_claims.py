@@ -97,10 +97,8 @@ class VolumeClaims:
 
     def _tell(self, claim: PersistentVolumeClaim) -> None:
         """Once for each reason: a claim is looked at whenever any volume changes."""
-        if claim.spec.volume_name:
-            why = why_not_bound(claim, self._volumes.get(claim.spec.volume_name))
-        else:
-            why = why_pending(claim, self._class_of(claim))
+        named = claim.spec.volume_name
+        why = why_not_bound(claim, self._volumes.get(named)) if named else why_pending(claim, self._class_of(claim))
         if why is None:
             self._told.pop(claim.metadata.uid, None)
         elif self._told.get(claim.metadata.uid) != why.message:

@@ -20,7 +20,7 @@ _POLICY: Object = {"type": "string", "enum": ["Delete", "Retain"]}
 _ERROR: Object = {"type": "object", "properties": {"message": _TEXT, "time": _TIME}}
 _QUANTITY: Object = {
     "anyOf": [{"type": "integer"}, {"type": "string"}],
-    "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",
+    "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i|[numkMGTPE]|[eE][0-9]+)?$",
     "x-kubernetes-int-or-string": True,
 }
 _REFERENCE: Object = {
@@ -89,9 +89,7 @@ def _snapshots() -> Object:
         _column("SnapshotContent", "string", ".status.boundVolumeSnapshotContentName"),
         _column("CreationTime", "date", ".status.creationTime"),
     ]
-    return _definition(
-        "VolumeSnapshot", "volumesnapshots", "vs", "Namespaced", {"spec": spec, "status": status}, columns
-    )
+    return _definition("VolumeSnapshot", "vs", "Namespaced", {"spec": spec, "status": status}, columns)
 
 
 def _contents() -> Object:
@@ -131,7 +129,7 @@ def _contents() -> Object:
         _column("VolumeSnapshotNamespace", "string", ".spec.volumeSnapshotRef.namespace"),
     ]
     parts = {"spec": spec, "status": status}
-    return _definition("VolumeSnapshotContent", "volumesnapshotcontents", "vsc vscs", "Cluster", parts, columns)
+    return _definition("VolumeSnapshotContent", "vsc vscs", "Cluster", parts, columns)
 
 
 def _classes() -> Object:
@@ -144,10 +142,11 @@ def _classes() -> Object:
         _column("Driver", "string", ".driver"),
         _column("DeletionPolicy", "string", ".deletionPolicy"),
     ]
-    return _definition("VolumeSnapshotClass", "volumesnapshotclasses", "vsclass vsclasses", "Cluster", parts, columns)
+    return _definition("VolumeSnapshotClass", "vsclass vsclasses", "Cluster", parts, columns)
 
 
-def _definition(kind: str, plural: str, short: str, scope: str, parts: Object, columns: list[Object]) -> Object:
+def _definition(kind: str, short: str, scope: str, parts: Object, columns: list[Object]) -> Object:
+    plural = f"{kind.lower()}{'es' if kind.endswith('s') else 's'}"
     obj = _object("apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{plural}.{SNAPSHOT_GROUP}")
     # The group is protected on clusters: whoever defines a kind in it says by what right.
     obj["metadata"]["annotations"] = {"api-approved.kubernetes.io": "unapproved, the snapshot controller's own kinds"}

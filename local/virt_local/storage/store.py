@@ -68,13 +68,8 @@ class VolumeStore:
             with self._dir.subdir(folder) as found:
                 for name in found.listdir():
                     remove(found, name)
-        self.forget_stale_devices()
+        forget_stale_devices(self.root)
         return self
-
-    def forget_stale_devices(self) -> None:
-        """Also before Pods start: a device's number of before a reboot may be another's by now."""
-        with self._dir.subdir(".devices") as nodes:
-            loops.forget_stale(nodes, self.root)
 
     def close(self) -> None:
         os.close(self._lock)
@@ -227,6 +222,13 @@ class VolumeStore:
                 return
             _sync(self._dir)
             remove(trash, leaf)
+
+
+def forget_stale_devices(root: Path) -> None:
+    """Also before any Pod starts: the number of a device of before a reboot may be another's by now."""
+    if (root / ".devices").is_dir():
+        with SafeDir.open_own(root / ".devices") as nodes:
+            loops.forget_stale(nodes, root)
 
 
 def _checked(name: str) -> str:

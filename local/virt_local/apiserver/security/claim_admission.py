@@ -1,4 +1,4 @@
-"""A new claim without a storage class gets the default one, if there is one; to grow, a claim needs its class's leave."""
+"""A new claim without a storage class gets the default one, if any; to grow, a claim needs its class's leave."""
 
 from __future__ import annotations
 
