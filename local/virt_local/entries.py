@@ -50,6 +50,18 @@ def controllers(**flags: Any) -> None:
 
 
 @click.command(hidden=True)
+@click.option("--kubeconfig", required=True)
+@click.option("--volume-dir", type=_FILE, required=True)
+def storage(**flags: Any) -> None:
+    """Volumes and snapshots, for an API server other than virt-local's own."""
+    from virt_core.runtime import logs
+    from virt_local.storage.process import Options, run
+
+    logs.configure("virt-local-storage")
+    run(Options(**flags))
+
+
+@click.command(hidden=True)
 @click.option("--name", required=True)
 @click.option("--instance", default="vp")
 @click.option("--kubeconfig", default="")
@@ -83,4 +95,4 @@ def node(*, purge: bool, **flags: Any) -> None:
     run(options)
 
 
-COMMANDS: tuple[click.Command, ...] = (apiserver, controllers, node)
+COMMANDS: tuple[click.Command, ...] = (apiserver, controllers, storage, node)

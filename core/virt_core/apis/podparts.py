@@ -24,6 +24,15 @@ class TypedLocalObjectReference(Struct):
     api_group: str | None = None  #: The group of the kind; the core group by default.
 
 
+class TypedObjectReference(Struct):
+    """An object by kind and name, of another namespace where that is permitted."""
+
+    kind: Annotated[str, REQUIRED] = ""  #: The object's kind.
+    name: Annotated[str, REQUIRED] = ""  #: The object's name.
+    api_group: str | None = None  #: The group of the kind; the core group by default.
+    namespace: str | None = None  #: The object's namespace; that of the referrer by default.
+
+
 class ObjectReference(Struct):
     """Any object, for events and bindings."""
 

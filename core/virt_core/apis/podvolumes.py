@@ -11,6 +11,7 @@ from virt_core.apis.podparts import (
     LocalObjectReference,
     PersistentVolumeClaimVolumeSource,
     TypedLocalObjectReference,
+    TypedObjectReference,
 )
 from virt_core.apis.quantity import Quantity
 
@@ -132,6 +133,7 @@ class PersistentVolumeClaimSpec(Struct):
     storage_class_name: str | None = None
     volume_mode: str | None = None
     data_source: TypedLocalObjectReference | None = None
+    data_source_ref: TypedObjectReference | None = None
 
 
 class PersistentVolumeClaimTemplate(Struct):

@@ -92,6 +92,9 @@ _KINDS: tuple[tuple[str, str, str, str], ...] = (
     ("discovery.k8s.io", "v1", "services", "EndpointSlice:endpointslices:ns"),
     ("", "v1", "storage", "PersistentVolume:persistentvolumes:cluster PersistentVolumeClaim:persistentvolumeclaims:ns"),
     ("storage.k8s.io", "v1", "storage", "StorageClass:storageclasses:cluster"),
+    ("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot:volumesnapshots:ns"),
+    ("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshotContent:volumesnapshotcontents:cluster"),
+    ("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshotClass:volumesnapshotclasses:cluster"),
     ("cdi.kubevirt.io", "v1beta1", "datavolume", "DataVolume:datavolumes:ns StorageProfile:storageprofiles:cluster"),
     (
         "k8s.cni.cncf.io",

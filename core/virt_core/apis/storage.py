@@ -30,6 +30,8 @@ class PersistentVolumeClaimStatus(Struct):
     access_modes: list[str] = []
     capacity: dict[str, Quantity] = {}
     conditions: list[PersistentVolumeClaimCondition] = []
+    allocated_resources: dict[str, Quantity] = {}
+    allocated_resource_statuses: dict[str, str] = {}
 
 
 class PersistentVolumeClaim(Struct):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS, EVENT_NORMAL, EVENT_WARNING
+from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS, BINDING_FIRST_CONSUMER, EVENT_NORMAL, EVENT_WARNING
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from virt_local.storage.vocabulary import PROVISIONER, SELECTED_NODE
 
-PROVISIONER = "virt-local/hostpath"
+CLAIM_WAITS, NOBODY_MAKES_IT = "WaitForFirstConsumer", "ExternalProvisioning"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +22,26 @@ class Why:
     message: str
 
 
-def why_pending(claim: PersistentVolumeClaim, chosen: StorageClass | None) -> Why:
-    """`chosen` is the claim's class, if there is such a one. No volume that exists fits."""
+def waits_for_consumer(claim: PersistentVolumeClaim, chosen: StorageClass | None) -> bool:
+    """The class wants to know where the first Pod runs, and none has been placed yet."""
+    late = chosen is not None and chosen.volume_binding_mode == BINDING_FIRST_CONSUMER
+    return late and not claim.spec.volume_name and SELECTED_NODE not in claim.metadata.annotations
+
+
+def why_pending(claim: PersistentVolumeClaim, chosen: StorageClass | None) -> Why | None:
+    """`chosen` is the claim's class, if there is such a one. No volume that exists fits. None: it is in good hands."""
     name = claim.spec.storage_class_name
     if chosen is None and name:
         return Why(EVENT_WARNING, "ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found')
     if chosen is None:
         text = "no persistent volumes available for this claim and no storage class is set"
         return Why(EVENT_NORMAL, "FailedBinding", text)
+    if waits_for_consumer(claim, chosen):
+        return Why(EVENT_NORMAL, CLAIM_WAITS, "waiting for first consumer to be created before binding")
     if chosen.provisioner != PROVISIONER:
         text = f"storage class {chosen.metadata.name} belongs to {chosen.provisioner}, which is not part of virt-local"
-        return Why(EVENT_NORMAL, "ExternalProvisioning", f"{text}: waiting for a volume that somebody makes")
-    text = (
-        "virt-local provisions directories, no block devices: set spec.volumeMode to Filesystem, or create a "
-        f"PersistentVolume with volumeMode Block and storageClassName {chosen.metadata.name}"
-    )
-    return Why(EVENT_WARNING, "ProvisioningFailed", text)
+        return Why(EVENT_NORMAL, NOBODY_MAKES_IT, f"{text}: waiting for a volume that somebody makes")
+    return None
 
 
 def default_class(classes: Iterable[StorageClass]) -> StorageClass | None:
@@ -55,9 +60,12 @@ def claims(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
 
 
 def fits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """A free volume of the same class that is large enough and offers the wanted access."""
+    """A free volume of the same class that is large enough and offers the wanted access. One that was there before is
+    no copy of the claim's source."""
     return (
-        volume.spec.claim_ref is None
+        claim.spec.data_source is None
+        and claim.spec.data_source_ref is None
+        and volume.spec.claim_ref is None
         and volume.status.phase in ("", "Available")
         and not volume.metadata.deletion_timestamp
         and volume.spec.storage_class_name == (claim.spec.storage_class_name or "")
@@ -65,6 +73,25 @@ def fits(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
         and set(claim.spec.access_modes) <= set(volume.spec.access_modes)
         and size(volume.spec.capacity) >= parse_bytes(requested(claim))
     )
+
+
+def may_bind(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    """A volume that the claim names, or that names the claim: nobody else has it, and it is what the claim asks for."""
+    free = volume.spec.claim_ref is None or claims(volume, claim)
+    same_mode = (volume.spec.volume_mode or "Filesystem") == (claim.spec.volume_mode or "Filesystem")
+    same_class = volume.spec.storage_class_name == (claim.spec.storage_class_name or "")
+    return free and same_mode and same_class and size(volume.spec.capacity) >= parse_bytes(requested(claim))
+
+
+def why_not_bound(claim: PersistentVolumeClaim, volume: PersistentVolume | None) -> Why:
+    """Of a claim that names its volume."""
+    name = claim.spec.volume_name
+    if volume is None:
+        return Why(EVENT_NORMAL, "FailedBinding", f'volume "{name}" is not there yet')
+    if volume.spec.claim_ref is not None and not claims(volume, claim):
+        return Why(EVENT_WARNING, "FailedBinding", f'volume "{name}" already bound to a different claim.')
+    text = f'Cannot bind to requested volume "{name}": its storage class, volumeMode or capacity does not match'
+    return Why(EVENT_WARNING, "VolumeMismatch", text)
 
 
 def requested(claim: PersistentVolumeClaim) -> str:

@@ -27,6 +27,7 @@ from virt_local.controllers.services.endpoints import Endpoints
 from virt_local.controllers.services.names import Names
 from virt_local.controllers.services.proxy import Proxy
 from virt_local.controllers.volume_claims import VolumeClaims
+from virt_local.storage import process as storage
 from virt_local.up.forwarding import has_ipv6
 from virt_local.up.state import load_instance
 
@@ -68,11 +69,15 @@ def build(
     binding = EventRecorder(client, "persistentvolume-controller")
     for name, recorder in (("scheduler", scheduling), ("nodes", lifecycle), ("claims", binding)):
         supervisor.thread(f"events-{name}", recorder.run)
+    world = storage.make_world(
+        client, supervisor, options.volume_dir, pods=pods, claims=claims, volumes=volumes, classes=classes
+    )
     controllers = [
-        Scheduler(client, pods, nodes, scheduling).controller(),
+        Scheduler(client, pods, nodes, scheduling, claims=claims, volumes=volumes, classes=classes).controller(),
         NodeLifecycle(client, nodes, leases, lifecycle).controller(),
         PodCollector(client, pods, nodes).controller(),
-        VolumeClaims(client, claims, volumes, classes, options.volume_dir, recorder=binding).controller(),
+        VolumeClaims(client, claims, volumes, classes, recorder=binding).controller(),
+        *storage.controllers(world),
     ]
     informers: dict[str, Informer[Any]] = {
         "pods": pods,
@@ -81,6 +86,7 @@ def build(
         "claims": claims,
         "volumes": volumes,
         "classes": classes,
+        **storage.own_informers(world),
     }
     if options.data_dir is not None:
         informers |= _serve_services(client, supervisor, pods, options.data_dir, controllers)

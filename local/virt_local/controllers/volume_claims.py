@@ -1,33 +1,41 @@
-"""PersistentVolumeClaims: bound to a fitting volume, or to a directory of this machine made for them.
+"""PersistentVolumeClaims: bound to a volume that fits, or to the one that their class's provisioner is asked to make.
 
-The class `hostpath` (provisioner `virt-local/hostpath`) makes a hostPath volume below the data directory; all nodes of
-an instance share the machine, so every node reaches it.
+The provisioner of virt-local's own classes is `virt_local.storage`, in this process; this controller knows it only by
+the annotation that asks, as Kubernetes' own knows any other.
 """
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
+from typing import Any
 
-from virt_core.apis.meta import ObjectMeta
-from virt_core.apis.podparts import ObjectReference
-from virt_core.apis.podvolumes import HostPathVolumeSource
-from virt_core.apis.registry import key_of
-from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, StorageClass
+from virt_core.apis.registry import key_for, key_of
+from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from virt_core.kube.client import KubeClient
 from virt_core.kube.controller import Controller, Result
-from virt_core.kube.errors import AlreadyExists, NotFound
+from virt_core.kube.errors import NotFound
 from virt_core.kube.informer import Informer
 from virt_core.kube.patch import MergePatch
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.runtime.logs import get_logger
-from virt_local.controllers.claim_rules import PROVISIONER, claims, default_class, fits, requested, size, why_pending
+from virt_local.controllers.claim_rules import (
+    claims,
+    default_class,
+    fits,
+    may_bind,
+    size,
+    waits_for_consumer,
+    why_not_bound,
+    why_pending,
+)
+from virt_local.storage.provisioner import reference_to
+from virt_local.storage.vocabulary import ASKED, ASKED_BETA
 
 log = get_logger("virt-local.volume-claims")
 
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-_PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
+#: Keys of volumes. No namespace begins so.
+_VOLUME = "!volume/"
 
 
 class VolumeClaims:
@@ -37,7 +45,6 @@ class VolumeClaims:
         claims: Informer[PersistentVolumeClaim],
         volumes: Informer[PersistentVolume],
         classes: Informer[StorageClass],
-        volume_dir: Path,
         *,
         recorder: EventRecorder,
     ) -> None:
@@ -45,7 +52,6 @@ class VolumeClaims:
         self._claims = claims
         self._volumes = volumes
         self._classes = classes
-        self._volume_dir = volume_dir
         self._recorder = recorder
         self._told: dict[str, str] = {}  # claim's UID → why it waits, as it was last said
         self.queue = WorkQueue(name="volume-claims", max_delay_s=30.0)
@@ -53,26 +59,49 @@ class VolumeClaims:
             on_add=self._enqueue, on_update=lambda _, new: self._enqueue(new), on_delete=self._on_claim_gone
         )
         volumes.add_handler(on_add=self._on_volume, on_update=lambda _, new: self._on_volume(new))
+        classes.add_handler(on_add=lambda _: self._wake())
 
     def controller(self) -> Controller:
         informers = (self._claims, self._volumes, self._classes)
         return Controller("volume-claims", self.queue, self.reconcile, workers=1, informers=informers)
 
     def reconcile(self, key: str) -> Result | None:
+        if key.startswith(_VOLUME):
+            self._release(key.removeprefix(_VOLUME))
+            return None
         claim = self._claims.get(key)
         if claim is None or claim.metadata.deletion_timestamp or claim.status.phase == "Bound":
             return None
-        volume = self._bound_volume(claim) or self._fitting(claim) or self._provision(claim)
-        if volume is not None:
+        chosen = self._class_of(claim)
+        volume = self._bound_volume(claim)
+        if volume is None and not claim.spec.volume_name and not waits_for_consumer(claim, chosen):
+            volume = self._fitting(claim)
+        if volume is not None and may_bind(volume, claim):
             self._bind(claim, volume)
-        else:
+        elif not self._ask(claim, chosen):
             self._tell(claim)
         return None
 
+    def _ask(self, claim: PersistentVolumeClaim, chosen: StorageClass | None) -> bool:
+        """Whoever makes volumes of the class sees his name on the claim. True: the claim was changed."""
+        if chosen is None or claim.spec.volume_name:
+            return False
+        document: dict[str, Any] = {}
+        if claim.spec.storage_class_name is None:
+            document["spec"] = {"storageClassName": chosen.metadata.name}
+        if not waits_for_consumer(claim, chosen) and claim.metadata.annotations.get(ASKED) != chosen.provisioner:
+            document["metadata"] = {"annotations": dict.fromkeys((ASKED, ASKED_BETA), chosen.provisioner)}
+        if document:
+            self._patch(PersistentVolumeClaim, claim.metadata.name, claim.metadata.namespace, document)
+        return bool(document)
+
     def _tell(self, claim: PersistentVolumeClaim) -> None:
         """Once for each reason: a claim is looked at whenever any volume changes."""
-        why = why_pending(claim, self._class_of(claim))
-        if self._told.get(claim.metadata.uid) != why.message:
+        named = claim.spec.volume_name
+        why = why_not_bound(claim, self._volumes.get(named)) if named else why_pending(claim, self._class_of(claim))
+        if why is None:
+            self._told.pop(claim.metadata.uid, None)
+        elif self._told.get(claim.metadata.uid) != why.message:
             self._told[claim.metadata.uid] = why.message
             self._recorder.event(claim, why.type, why.reason, why.message)
 
@@ -85,32 +114,6 @@ class VolumeClaims:
         fitting = [each for each in self._volumes.list() if fits(each, claim)]
         return min(fitting, key=lambda each: (size(each.spec.capacity), each.metadata.name), default=None)
 
-    def _provision(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-        chosen = self._class_of(claim)
-        if chosen is None or chosen.provisioner != PROVISIONER or claim.spec.volume_mode == "Block":
-            return None  # It waits for a volume that somebody makes.
-        name = f"pvc-{claim.metadata.uid}"
-        directory = self._volume_dir / name
-        directory.mkdir(parents=True, exist_ok=True)
-        # Any uid of any Pod may be the claim's user, as with a fresh disk of a cloud.
-        directory.chmod(0o777)
-        volume = PersistentVolume(
-            metadata=ObjectMeta(name=name, annotations={_PROVISIONED_BY: PROVISIONER}),
-            spec=PersistentVolumeSpec(
-                capacity={"storage": requested(claim)},
-                access_modes=claim.spec.access_modes,
-                persistent_volume_reclaim_policy=chosen.reclaim_policy or "Delete",
-                storage_class_name=chosen.metadata.name,
-                volume_mode="Filesystem",
-                host_path=HostPathVolumeSource(path=str(directory), type="Directory"),
-                claim_ref=_reference(claim),
-            ),
-        )
-        try:
-            return self._client.create(volume)
-        except AlreadyExists:
-            return self._client.get(PersistentVolume, name)
-
     def _class_of(self, claim: PersistentVolumeClaim) -> StorageClass | None:
         """Its own; the default one for a claim that was made before there was one."""
         name = claim.spec.storage_class_name
@@ -121,7 +124,7 @@ class VolumeClaims:
     def _bind(self, claim: PersistentVolumeClaim, volume: PersistentVolume) -> None:
         """First the volume, then the claim: a crash in between is finished by the next look at the claim."""
         name = volume.metadata.name
-        self._patch(PersistentVolume, name, "", {"spec": {"claimRef": _reference(claim)}})
+        self._patch(PersistentVolume, name, "", {"spec": {"claimRef": reference_to(claim)}})
         self._patch(PersistentVolume, name, "", {"status": {"phase": "Bound"}}, "status")
         meta = claim.metadata
         spec = {"metadata": {"annotations": {_BIND_COMPLETED: "yes"}}, "spec": {"volumeName": name}}
@@ -130,24 +133,22 @@ class VolumeClaims:
         self._patch(PersistentVolumeClaim, meta.name, meta.namespace, {"status": status}, "status")
 
     def _on_claim_gone(self, claim: PersistentVolumeClaim) -> None:
-        """What we made for a claim goes with it, unless the class says Retain. The data goes with the volume."""
         self._told.pop(claim.metadata.uid, None)
-        volume = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
-        if volume is None:
-            return
-        policy = volume.spec.persistent_volume_reclaim_policy
-        ours = volume.metadata.annotations.get(_PROVISIONED_BY) == PROVISIONER
-        if ours and policy == "Delete":
-            self._remove(volume)
-        else:
-            self._patch(PersistentVolume, volume.metadata.name, "", {"status": {"phase": "Released"}}, "status")
+        if claim.spec.volume_name:
+            self.queue.add(f"{_VOLUME}{claim.spec.volume_name}")
 
-    def _remove(self, volume: PersistentVolume) -> None:
+    def _release(self, name: str) -> None:
+        """A volume whose claim is gone serves nobody else; who made it decides by its reclaim policy what follows."""
+        volume = self._volumes.get(name)
+        ref = volume.spec.claim_ref if volume is not None else None
+        if volume is None or ref is None or not ref.uid or volume.status.phase == "Released":
+            return
         try:
-            self._client.delete(PersistentVolume, volume.metadata.name, uid=volume.metadata.uid)
+            found = self._client.get(PersistentVolumeClaim, ref.name, ref.namespace)
         except NotFound:
-            pass
-        remove_tree(self._volume_dir, volume.metadata.name)
+            found = None
+        if found is None or found.metadata.uid != ref.uid:
+            self._patch(PersistentVolume, name, "", {"status": {"phase": "Released"}}, "status")
 
     def _patch(
         self, cls: type[object], name: str, namespace: str, document: dict[str, object], subresource: str = ""
@@ -161,29 +162,17 @@ class VolumeClaims:
         self.queue.add(key_of(claim))
 
     def _on_volume(self, volume: PersistentVolume) -> None:
-        if volume.spec.claim_ref is None:
-            for claim in self._claims.list():
-                if claim.status.phase != "Bound":
-                    self._enqueue(claim)
+        ref = volume.spec.claim_ref
+        if ref is None:
+            self._wake()
+            return
+        claim = self._claims.get(key_for(ref.namespace, ref.name))
+        if claim is not None and ref.uid in ("", claim.metadata.uid):
+            self._enqueue(claim)
+        elif ref.uid:
+            self.queue.add(f"{_VOLUME}{volume.metadata.name}")
 
-
-def _reference(claim: PersistentVolumeClaim) -> ObjectReference:
-    meta = claim.metadata
-    return ObjectReference(
-        api_version="v1", kind="PersistentVolumeClaim", namespace=meta.namespace, name=meta.name, uid=meta.uid
-    )
-
-
-def remove_tree(parent: Path, name: str) -> None:
-    """Pods have written to it. `name` is one path segment of ours; rmtree works on descriptors and follows no link."""
-    if not name or "/" in name or name in (".", ".."):
-        raise ValueError(f"{name!r} is not a directory's name")
-    path = parent / name
-    if path.is_symlink() or not path.exists():
-        return
-    if not shutil.rmtree.avoids_symlink_attacks:
-        raise RuntimeError("this platform cannot remove directories safely")
-    try:
-        shutil.rmtree(path)
-    except OSError as err:
-        log.warning("a volume's directory could not be removed", path=str(path), error=str(err))
+    def _wake(self) -> None:
+        for claim in self._claims.list():
+            if claim.status.phase != "Bound":
+                self._enqueue(claim)

@@ -50,10 +50,14 @@ def controllers(instance: Instance) -> Component:
     flags = {
         "kubeconfig": instance.kubeconfig_dir / "controllers.yaml",
         "ready-file": controllers_ready(instance),
-        "volume-dir": instance.data_dir / "volumes",
+        "volume-dir": volume_dir(instance),
         "data-dir": instance.data_dir,
     }
     return _component("controllers", (script("virt-local"), "controllers", *_flags(flags)))
+
+
+def volume_dir(instance: Instance) -> Path:
+    return instance.data_dir / "volumes"
 
 
 def controllers_ready(instance: Instance) -> Path:

@@ -17,6 +17,7 @@ from virt_core.kube.connect import ConnectError, load_connection
 from virt_core.kube.errors import ApiError
 from virt_core.runtime.procs import ProcessGone
 from virt_local.node.runtime import cgroups
+from virt_local.storage import loops
 from virt_local.up import components, network, probe, readiness, whereabouts
 from virt_local.up.ending import end_workloads
 from virt_local.up.errors import UpError
@@ -35,7 +36,7 @@ def take_down(instance: Instance, progress: Progress, *, purge: bool, limit_s: f
     _stop_supervisor(instance, progress)
     probe.clear_killed(instance)
     _clean_nodes(instance, progress)
-    removed = network.tear_down(instance)
+    removed = [*network.tear_down(instance), *loops.detach_below(components.volume_dir(instance))]
     if removed:
         progress.step(f"removed {', '.join(removed)}")
     if left_on := network.release_forwarding():

@@ -13,7 +13,7 @@ import msgspec
 from virt_core import manifests
 from virt_core.apis import names
 from virt_local.apiserver.security.bootstrap_roles import bootstrap_objects
-from virt_local.controllers.claim_rules import PROVISIONER
+from virt_local.storage.objects import late_storage_class, snapshot_class, snapshot_definitions, storage_class
 from virt_local.up.instance import Instance
 from virt_local.up.material import NAMESPACE, Material
 
@@ -25,7 +25,8 @@ NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 def base_objects(material: Material) -> list[Object]:
     """What every cluster has: namespaces, the standard roles, the request-header settings, a storage class."""
     namespaces = [_object("v1", "Namespace", name) for name in NAMESPACES]
-    return [_marked(obj) for obj in (*namespaces, *bootstrap_objects(), *_front_proxy(material), _storage_class())]
+    storage = (*snapshot_definitions(), storage_class(), late_storage_class(), snapshot_class())
+    return [_marked(obj) for obj in (*namespaces, *bootstrap_objects(), *_front_proxy(material), *storage)]
 
 
 def product_objects(instance: Instance, material: Material) -> list[Object]:
@@ -84,12 +85,6 @@ def _front_proxy(material: Material) -> list[Object]:
         }
     }
     return [role, config]
-
-
-def _storage_class() -> Object:
-    obj = _object("storage.k8s.io/v1", "StorageClass", "hostpath")
-    obj["metadata"]["annotations"] = {names.ANNOTATION_DEFAULT_CLASS: "true"}
-    return obj | {"provisioner": PROVISIONER, "reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"}
 
 
 def _virt_api_endpoint(instance: Instance) -> Object:

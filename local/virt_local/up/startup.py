@@ -10,6 +10,7 @@ from pathlib import Path
 from virt_core.kube.client import KubeClient
 from virt_core.kube.connect import load_connection
 from virt_local.node import users
+from virt_local.storage.store import forget_stale_devices
 from virt_local.up import components, network, readiness, whereabouts
 from virt_local.up.accounts import Accounts
 from virt_local.up.bootstrap import apply_all
@@ -59,6 +60,7 @@ class Startup:
         self._table.start(components.apiserver(self._instance, self._material))
         self._wait([Check(components.API_SERVER, partial(readiness.api_ready, self._client))], _API_S)
         open_nodes(self._client)
+        forget_stale_devices(components.volume_dir(self._instance))
         self._start_cluster()
         self._write_objects()
         checks = self._cluster_checks()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from virt_local.apiserver.builtins.pod_defaults import default_pod
+from virt_local.apiserver.builtins.volume_rules import is_known_source
 
 Object = dict[str, Any]
 
@@ -54,8 +55,19 @@ def default_namespace(namespace: Object) -> None:
 
 
 def default_claim(claim: Object) -> None:
-    claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    spec = claim.setdefault("spec", {})
+    spec.setdefault("volumeMode", "Filesystem")
+    _default_source(spec)
     claim.setdefault("status", {}).setdefault("phase", "Pending")
+
+
+def _default_source(spec: Object) -> None:
+    """A source has an older and a newer field: each fills the other, where both can say it."""
+    older, newer = spec.get("dataSource"), spec.get("dataSourceRef")
+    if older and not newer:
+        spec["dataSourceRef"] = dict(older)
+    elif newer and not older and not newer.get("namespace") and is_known_source(newer):
+        spec["dataSource"] = {name: newer[name] for name in ("apiGroup", "kind", "name") if name in newer}
 
 
 def default_volume(volume: Object) -> None:

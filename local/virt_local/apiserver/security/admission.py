@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from virt_local.apiserver.hooks import AdmissionRequest
 from virt_local.apiserver.security import pod_security
-from virt_local.apiserver.security.claim_admission import DefaultClass
+from virt_local.apiserver.security.claim_admission import ClaimClasses
 from virt_local.apiserver.security.escalation import check_rbac_write
 from virt_local.apiserver.security.node_authorizer import restrict_node
 from virt_local.apiserver.security.objects import Source
@@ -20,7 +20,7 @@ class Admission:
 
     def __init__(self, source: Source, index: RbacIndex, webhooks: Webhooks, *, idle_services: bool = True) -> None:
         self._source = source
-        self._default_class = DefaultClass(source)
+        self._claim_classes = ClaimClasses(source)
         self._idle_services = idle_services
         self._index = index
         self._webhooks = webhooks
@@ -31,7 +31,7 @@ class Admission:
         elif (request.operation, request.group, request.resource, request.subresource) == ("UPDATE", "", "pods", ""):
             complete_update(request)
         elif _writes(request, "persistentvolumeclaims") and request.operation == "CREATE":
-            self._default_class.complete(request)
+            self._claim_classes.complete(request)
         await self._webhooks.mutate(request)
 
     async def validate(self, request: AdmissionRequest) -> None:
@@ -40,6 +40,8 @@ class Admission:
         check_rbac_write(self._index, request)
         if _creates_pod(request):
             self._pod_security(request)
+        if _writes(request, "persistentvolumeclaims") and request.operation == "UPDATE":
+            self._claim_classes.check_growth(request)
         if _writes(request, "services") and not self._idle_services:
             refuse_idle_service(request)
             request.warnings.extend(warnings_about(request))

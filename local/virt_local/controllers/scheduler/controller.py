@@ -10,7 +10,8 @@ import threading
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Binding, Pod, PodCondition
-from virt_core.apis.registry import encode_object, key_of, resource_of
+from virt_core.apis.registry import encode_object, key_for, key_of, resource_of
+from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from virt_core.kube.client import KubeClient
 from virt_core.kube.controller import Controller, Result
 from virt_core.kube.errors import Conflict, NotFound
@@ -22,6 +23,9 @@ from virt_core.runtime.clock import Clock, SystemClock
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.times import rfc3339
 from virt_local.controllers.scheduler.fit import Choice, NodeState, choose
+from virt_local.controllers.scheduler.volumes import Volumes, look_at
+from virt_local.storage.uses import claims_used
+from virt_local.storage.vocabulary import SELECTED_NODE
 
 log = get_logger("virt-local.scheduler")
 
@@ -38,8 +42,13 @@ class Scheduler:
         nodes: Informer[Node],
         recorder: EventRecorder,
         clock: Clock | None = None,
+        *,
+        claims: Informer[PersistentVolumeClaim],
+        volumes: Informer[PersistentVolume],
+        classes: Informer[StorageClass],
     ) -> None:
         self._client = client
+        self._claims, self._volumes, self._classes = claims, volumes, classes
         self._pods = pods
         self._nodes = nodes
         self._recorder = recorder
@@ -49,20 +58,37 @@ class Scheduler:
         self.queue = WorkQueue(name="scheduler", max_delay_s=10.0)
         pods.add_handler(on_add=self._on_pod, on_update=lambda _, new: self._on_pod(new), on_delete=self._on_gone)
         nodes.add_handler(on_add=self._on_node, on_update=self._on_node_update, on_delete=self._on_node)
+        claims.add_handler(on_add=self._on_claim, on_update=lambda _, new: self._on_claim(new))
 
     def controller(self) -> Controller:
-        return Controller("scheduler", self.queue, self.reconcile, workers=1, informers=(self._pods, self._nodes))
+        informers = (self._pods, self._nodes, self._claims, self._volumes, self._classes)
+        return Controller("scheduler", self.queue, self.reconcile, workers=1, informers=informers)
 
     def reconcile(self, key: str) -> Result | None:
         pod = self._pods.get(key)
         if pod is None or not waits(pod) or self._is_assumed(pod):
             return None
-        choice = choose(pod, self.snapshot())
+        volumes = look_at(pod, self._claims.get, self._volumes.get, self._classes.get, self._pods.list())
+        nodes = self.snapshot()
+        choice = Choice(message=volumes.problem(len(nodes))) if volumes.problems else choose(pod, nodes, volumes.fit)
+        if choice.node and volumes.unbound:
+            self._place_claims(volumes, choice.node)
+            return Result(requeue_after_s=_RETRY_S)
         if choice.node:
             self._bind(pod, choice.node)
             return None
         self._report(pod, choice)
         return Result(requeue_after_s=_RETRY_S)
+
+    def _place_claims(self, volumes: Volumes, node: str) -> None:
+        """Claims that waited for their first consumer learn where it will be; the Pod waits until they are bound."""
+        for claim in volumes.unbound:
+            if SELECTED_NODE not in claim.metadata.annotations:
+                patch = MergePatch({"metadata": {"annotations": {SELECTED_NODE: node}}})
+                try:
+                    self._client.patch(PersistentVolumeClaim, claim.metadata.name, claim.metadata.namespace, patch)
+                except NotFound:
+                    continue
 
     def snapshot(self) -> list[NodeState]:
         """The nodes as they will be when every decision taken so far has come true."""
@@ -137,6 +163,15 @@ class Scheduler:
     def _on_gone(self, pod: Pod) -> None:
         self._forget(key_of(pod))
         self._retry_waiting()
+
+    def _on_claim(self, claim: PersistentVolumeClaim) -> None:
+        for pod in self._pods.list():
+            if (
+                pod.metadata.namespace == claim.metadata.namespace
+                and waits(pod)
+                and claim.metadata.name in claims_used(pod)
+            ):
+                self.queue.add(key_for(pod.metadata.namespace, pod.metadata.name))
 
     def _on_node(self, _node: Node) -> None:
         self._retry_waiting()

@@ -49,14 +49,17 @@ class Choice:
 Check = Callable[[Pod, NodeState, Sequence[NodeState]], list[str]]
 
 
-def choose(pod: Pod, nodes: Sequence[NodeState]) -> Choice:
-    """The fitting node that is preferred most and, of those, has the fewest Pods."""
+def choose(pod: Pod, nodes: Sequence[NodeState], volumes_fit: Callable[[NodeState], bool] = lambda _: True) -> Choice:
+    """The fitting node that is preferred most and, of those, has the fewest Pods. `volumes_fit`: whether a node reaches
+    the Pod's volumes."""
     if not nodes:
         return Choice(message="no nodes available to schedule pods")
     fitting: list[NodeState] = []
     reasons: Counter[str] = Counter()
     for state in nodes:
         problems = problems_of(pod, state, nodes)
+        if not problems and not volumes_fit(state):
+            problems = ["node(s) had volume node affinity conflict"]
         reasons.update(problems)
         if not problems:
             fitting.append(state)
@@ -81,7 +84,7 @@ def preference(pod: Pod, state: NodeState) -> int:
     if affinity is None:
         return 0
     preferred = affinity.preferred_during_scheduling_ignored_during_execution
-    return sum(term.weight for term in preferred if _term_matches(term.preference, state))
+    return sum(term.weight for term in preferred if term_matches(term.preference, state))
 
 
 def _unschedulable(pod: Pod, state: NodeState, _nodes: Sequence[NodeState]) -> list[str]:
@@ -118,12 +121,12 @@ def _labels(pod: Pod, state: NodeState, _nodes: Sequence[NodeState]) -> list[str
         return problem
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    if required is None or any(_term_matches(term, state) for term in required.node_selector_terms):
+    if required is None or any(term_matches(term, state) for term in required.node_selector_terms):
         return []
     return problem
 
 
-def _term_matches(term: NodeSelectorTerm, state: NodeState) -> bool:
+def term_matches(term: NodeSelectorTerm, state: NodeState) -> bool:
     if not term.match_expressions and not term.match_fields:
         return False
     fields = {"metadata.name": state.name}
