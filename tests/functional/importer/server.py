@@ -28,6 +28,10 @@ class Habits:
     needs: dict[str, str] = field(default_factory=dict)
     #: What was asked for: path and range.
     asked: list[tuple[str, str]] = field(default_factory=list)
+    #: Waits behind so many bytes of a body until it may go on.
+    stall_after: int = 0
+    stalled: threading.Event = field(default_factory=threading.Event)
+    go_on: threading.Event = field(default_factory=threading.Event)
     seen: list[dict[str, str]] = field(default_factory=list)
     sent: int = 0
 
@@ -73,6 +77,12 @@ class _Handler(BaseHTTPRequestHandler):
             habits.cuts -= 1
             body = body[: habits.cut_after]
         with suppress(ConnectionError):  # Who only asks what it is does not wait for all of it.
+            if habits.stall_after and len(body) > habits.stall_after:
+                self.wfile.write(body[: habits.stall_after])
+                self.wfile.flush()
+                body = body[habits.stall_after :]
+                habits.stalled.set()
+                habits.go_on.wait(90)
             self.wfile.write(body)
         habits.sent += len(body)
         self.close_connection = True
@@ -82,13 +92,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(habits: Habits) -> Iterator[str]:
+def serving(habits: Habits, address: tuple[str, int] = ("127.0.0.1", 0)) -> Iterator[str]:
     """The URL of its file."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"habits": habits}))
+    server = ThreadingHTTPServer(address, type("Bound", (_Handler,), {"habits": habits}))
     thread = threading.Thread(target=server.serve_forever, name="file-server")
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/disk"
+        yield f"http://{address[0]}:{server.server_address[1]}/disk"
     finally:
         server.shutdown()
         server.server_close()
