@@ -72,6 +72,7 @@ def _schema() -> Schema:
             maxUnavailable={"oneOf": [_integer(1), _text("^[0-9]+%$")]},
             probe=_object(resources=_resources()),
         ),
+        dataVolumes=_object(enabled=_flag()),
         kubevirt=_object(
             configuration=_of_kubevirt("configuration"), workloadUpdateStrategy=_of_kubevirt("workloadUpdateStrategy")
         ),

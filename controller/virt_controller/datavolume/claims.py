@@ -55,7 +55,7 @@ def claim_of(volume: DataVolume, spec: DataVolumeSpec, size: int) -> PersistentV
             owner_references=[owner_reference(volume)],
         ),
         spec=PersistentVolumeClaimSpec(
-            access_modes=wanted.access_modes or ["ReadWriteOnce"],
+            access_modes=wanted.access_modes or [names.ACCESS_ONE_NODE],
             resources=VolumeResourceRequirements(requests={_STORAGE: str(size)}),
             volume_name=wanted.volume_name,
             storage_class_name=wanted.storage_class_name,

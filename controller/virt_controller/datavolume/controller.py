@@ -12,14 +12,16 @@ from virt_controller.datavolume.plan import plan_of
 from virt_controller.datavolume.render import importer_pod, pod_name
 from virt_controller.datavolume.whose import Whose
 from virt_controller.launcher_pod import TemplateConfig
+from virt_controller.vmi.surroundings import VOLUME_INDEX
 from virt_core.apis import names
 from virt_core.apis.base import from_plain
-from virt_core.apis.datavolume import DataVolume, DataVolumeSpec
-from virt_core.apis.facts import is_terminating
+from virt_core.apis.datavolume import DONE, DataVolume, DataVolumeSpec
+from virt_core.apis.facts import is_final, is_terminating
 from virt_core.apis.importplan import Progress
 from virt_core.apis.pods import Pod
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.controller import Result
 from virt_core.kube.errors import AlreadyExists, NotFound
@@ -45,13 +47,14 @@ class DataVolumeController:
         volumes: Informer[DataVolume],
         claims: Informer[PersistentVolumeClaim],
         pods: Informer[Pod],
+        vmis: Informer[VirtualMachineInstance],
         recorder: EventRecorder,
         clock: Clock,
         template: TemplateConfig,
         ask: Ask = progress.ask,
     ) -> None:
         self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
-        self._volumes, self._claims, self._pods = volumes, claims, pods
+        self._volumes, self._claims, self._pods, self._vmis = volumes, claims, pods, vmis
         self._template, self._ask = template, ask
         self._whose = Whose(client, clock)
         self._writes: OwnWrites[DataVolume] = OwnWrites()
@@ -74,6 +77,8 @@ class DataVolumeController:
 
     def _look(self, volume: DataVolume, spec: DataVolumeSpec) -> World:
         claim = self._claims.get(key_of(volume))
+        copied = spec.source.pvc if spec.source is not None else None
+        source = f"{volume.metadata.namespace}/{copied.name}" if copied is not None else ""
         pod = self._pods.get(f"{volume.metadata.namespace}/{pod_name(volume)}")
         if pod is not None and not any(ref.uid == volume.metadata.uid for ref in pod.metadata.owner_references):
             pod = None
@@ -83,7 +88,21 @@ class DataVolumeController:
             pod=pod,
             progress=self._ask(pod) if pod is not None else None,
             first_consumer=unbound and self._waits_for_consumer(claim),
+            source=self._filled(source) if source else None,
+            users=self._users(source) if source else (),
         )
+
+    def _filled(self, key: str) -> PersistentVolumeClaim | None:
+        """A claim that is there, bound, and not itself being filled."""
+        claim, volume = self._claims.get(key), self._volumes.get(key)
+        if claim is None or claim.status.phase != "Bound" or (volume is not None and volume.status.phase != DONE):
+            return None
+        return claim
+
+    def _users(self, key: str) -> tuple[str, ...]:
+        """Machines that may be writing to it."""
+        vmis = self._vmis.by_index(VOLUME_INDEX, key)
+        return tuple(sorted(f"VMI {vmi.metadata.name}" for vmi in vmis if not is_final(vmi)))
 
     def _waits_for_consumer(self, claim: PersistentVolumeClaim | None) -> bool:
         name = claim.spec.storage_class_name if claim is not None else None
@@ -105,7 +124,7 @@ class DataVolumeController:
         if world.claim is not None and decision.adopt_claim:
             self._adopt(volume, world.claim)
         if decision.create_pod:
-            self._create(importer_pod(volume, spec, plan_of(spec, size), self._template))
+            self._create(importer_pod(volume, spec, plan_of(spec, size, world.source), self._template))
         if world.claim is not None and decision.annotations:
             self._annotate(world.claim, decision.annotations)
         self._write(volume, decision)

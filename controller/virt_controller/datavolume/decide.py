@@ -83,6 +83,8 @@ def decide(volume: DataVolume, spec: DataVolumeSpec, world: World, now: datetime
     state = _State(volume, now)
     if not kind_of(spec):
         return state.failed(importplan.INVALID, "spec.source is of a kind that Virtpod's importer does not have")
+    if (elsewhere := _elsewhere(volume, spec)) is not None:
+        return state.failed(importplan.INVALID, elsewhere)
     if world.claim is None:
         return _without_claim(state, spec, world)
     if not claims.is_ours(volume, world.claim):
@@ -94,6 +96,16 @@ def decide(volume: DataVolume, spec: DataVolumeSpec, world: World, now: datetime
     if world.pod is not None and not is_terminating(world.pod):
         return _with_pod(state, spec, world.pod, world)
     return _before_pod(state, spec, world)
+
+
+def _elsewhere(volume: DataVolume, spec: DataVolumeSpec) -> str | None:
+    """A Pod sees the claims of its own namespace only, and so does our importer."""
+    copied = spec.source.pvc if spec.source is not None else None
+    if copied is None or copied.namespace in ("", volume.metadata.namespace):
+        return None
+    return (
+        f"spec.source.pvc.namespace: Virtpod's importer copies claims of the namespace {volume.metadata.namespace} only"
+    )
 
 
 def _over(volume: DataVolume, world: World) -> Decision:

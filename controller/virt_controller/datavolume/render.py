@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from virt_controller.datavolume.plan import image_of
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.launcher_pod.render import pod_security
 from virt_core.apis import importplan, names
@@ -18,12 +19,12 @@ from virt_core.apis.containers import (
     VolumeDevice,
     VolumeMount,
 )
-from virt_core.apis.datavolume import DataVolume, DataVolumeSpec
+from virt_core.apis.datavolume import DataVolume, DataVolumeSource, DataVolumeSpec
 from virt_core.apis.importplan import ImportPlan
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.podparts import PersistentVolumeClaimVolumeSource, ResourceRequirements
 from virt_core.apis.pods import Pod, PodSpec
-from virt_core.apis.podvolumes import ConfigMapVolumeSource, SecretVolumeSource, Volume
+from virt_core.apis.podvolumes import ConfigMapVolumeSource, ImageVolumeSource, SecretVolumeSource, Volume
 from virt_core.apis.registry import owner_reference
 
 _CLAIM = "claim"
@@ -49,7 +50,7 @@ def pod_name(volume: DataVolume) -> str:
 
 
 def importer_pod(volume: DataVolume, spec: DataVolumeSpec, plan: ImportPlan, config: TemplateConfig) -> Pod:
-    more = _mounted(spec)
+    more = [*_mounted(spec), *_source(spec, plan)]
     claim = Volume(
         name=_CLAIM, persistent_volume_claim=PersistentVolumeClaimVolumeSource(claim_name=volume.metadata.name)
     )
@@ -75,7 +76,10 @@ def importer_pod(volume: DataVolume, spec: DataVolumeSpec, plan: ImportPlan, con
 
 
 def _container(plan: ImportPlan, more: list[_Mounted], config: TemplateConfig) -> Container:
-    mounts = [VolumeMount(name=each.volume.name, mount_path=each.path, read_only=True) for each in more]
+    devices = [each for each in more if each.path.startswith("/dev/")]
+    mounts = [
+        VolumeMount(name=each.volume.name, mount_path=each.path, read_only=True) for each in more if each not in devices
+    ]
     if not plan.block:
         mounts.append(VolumeMount(name=_CLAIM, mount_path=importplan.DIRECTORY))
     return Container(
@@ -87,7 +91,10 @@ def _container(plan: ImportPlan, more: list[_Mounted], config: TemplateConfig) -
         ports=[ContainerPort(name="progress", container_port=importplan.PORT, protocol="TCP")],
         resources=ResourceRequirements(requests=dict(_REQUESTS), limits=dict(_LIMITS)),
         volume_mounts=mounts,
-        volume_devices=[VolumeDevice(name=_CLAIM, device_path=importplan.DEVICE)] if plan.block else [],
+        volume_devices=[
+            *(VolumeDevice(name=each.volume.name, device_path=each.path) for each in devices),
+            *([VolumeDevice(name=_CLAIM, device_path=importplan.DEVICE)] if plan.block else []),
+        ],
         termination_message_policy="File",
         security_context=SecurityContext(
             allow_privilege_escalation=False, capabilities=Capabilities(drop=["ALL"]), read_only_root_filesystem=True
@@ -95,17 +102,31 @@ def _container(plan: ImportPlan, more: list[_Mounted], config: TemplateConfig) -
     )
 
 
+def _source(spec: DataVolumeSpec, plan: ImportPlan) -> list[_Mounted]:
+    """The image or the claim that is copied."""
+    if plan.source == importplan.IMAGE:
+        image = ImageVolumeSource(reference=image_of(spec))
+        return [_Mounted(Volume(name="source", image=image), importplan.SOURCE_DIRECTORY)]
+    copied = spec.source.pvc if spec.source is not None else None
+    if copied is None:
+        return []
+    claim = PersistentVolumeClaimVolumeSource(claim_name=copied.name, read_only=True)
+    path = importplan.SOURCE_DEVICE if plan.source_block else importplan.SOURCE_DIRECTORY
+    return [_Mounted(Volume(name="source", persistent_volume_claim=claim), path)]
+
+
 def _mounted(spec: DataVolumeSpec) -> list[_Mounted]:
-    http = spec.source.http if spec.source is not None else None
-    if http is None:
+    source = spec.source or DataVolumeSource()
+    named = source.http or source.registry
+    if named is None:
         return []
     found = []
-    if http.secret_ref:
-        found.append(_secret("credentials", http.secret_ref, importplan.CREDENTIALS))
-    if http.cert_config_map:
-        source = ConfigMapVolumeSource(name=http.cert_config_map)
-        found.append(_Mounted(Volume(name="certificates", config_map=source), importplan.CERTIFICATES))
-    for number, name in enumerate(http.secret_extra_headers):
+    if named.secret_ref:
+        found.append(_secret("credentials", named.secret_ref, importplan.CREDENTIALS))
+    if named.cert_config_map:
+        certificates = ConfigMapVolumeSource(name=named.cert_config_map)
+        found.append(_Mounted(Volume(name="certificates", config_map=certificates), importplan.CERTIFICATES))
+    for number, name in enumerate(source.http.secret_extra_headers if source.http is not None else ()):
         found.append(_secret(f"headers-{number}", name, f"{importplan.SECRET_HEADERS}/{number}"))
     return found
 

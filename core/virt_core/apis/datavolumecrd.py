@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from virt_core.apis import names
 from virt_core.apis.datavolume import DEFINITION, LABEL_IMPORTER, DataVolumeSpec, DataVolumeStatus
-from virt_core.apis.names import LABEL_APP
 from virt_core.apis.schema import struct_schema
 
 Schema = dict[str, Any]
@@ -70,10 +70,10 @@ def _source(schema: Schema) -> None:
 def _claim(schema: Schema, *, sized: bool) -> None:
     properties = schema["properties"]
     properties |= {name: _anything() for name in ("selector", "dataSource", "dataSourceRef")}
-    properties["volumeMode"] |= {"enum": ["Filesystem", "Block"]}
+    properties["volumeMode"] |= {"enum": [names.VOLUME_MODE_FILESYSTEM, names.VOLUME_MODE_BLOCK]}
     properties["accessModes"] |= {"maxItems": 4}
     properties["accessModes"]["items"] |= {
-        "enum": ["ReadWriteOnce", "ReadWriteMany", "ReadWriteOncePod"],
+        "enum": [names.ACCESS_ONE_NODE, names.ACCESS_ALL_NODES, "ReadWriteOncePod"],
     }
     rules = [_unknown(name, "") for name in ("selector", "dataSource", "dataSourceRef")]
     if sized:
@@ -116,7 +116,7 @@ def definition() -> Schema:
         "subresources": {"status": {}},
         "additionalPrinterColumns": [{"name": n, "type": t, "jsonPath": p} for n, t, p in columns],
     }
-    names = {
+    called = {
         "plural": "datavolumes",
         "singular": "datavolume",
         "kind": "DataVolume",
@@ -127,6 +127,6 @@ def definition() -> Schema:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": DEFINITION, "labels": {LABEL_APP: "", LABEL_IMPORTER: "true"}},
-        "spec": {"group": "cdi.kubevirt.io", "scope": "Namespaced", "names": names, "versions": [version]},
+        "metadata": {"name": DEFINITION, "labels": {names.LABEL_APP: "", LABEL_IMPORTER: "true"}},
+        "spec": {"group": "cdi.kubevirt.io", "scope": "Namespaced", "names": called, "versions": [version]},
     }

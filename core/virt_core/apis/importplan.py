@@ -6,9 +6,10 @@ importer tells how far it is at `GET /progress` on `PORT`, as a `Progress`.
 
 from __future__ import annotations
 
+from virt_core.apis import names
 from virt_core.apis.base import Struct
 
-PROGRAM = "virt-importer"
+PROGRAM = names.APP_IMPORTER
 PLAN = "VIRTPOD_IMPORT"
 PORT = 8185
 PATH_PROGRESS = "/progress"
@@ -22,7 +23,7 @@ CREDENTIALS, CERTIFICATES, UPLOAD_KEY, SECRET_HEADERS = (
     "/var/run/virtpod/headers",
 )
 #: Kinds of sources.
-BLANK, HTTP, REGISTRY, UPLOAD, CLONE = "blank", "http", "registry", "upload", "clone"
+BLANK, HTTP, REGISTRY, IMAGE, UPLOAD, CLONE = "blank", "http", "registry", "image", "upload", "clone"
 #: A termination message has 4096 bytes at most.
 MAX_MESSAGE = 3000
 

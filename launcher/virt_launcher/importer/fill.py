@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,8 +13,9 @@ from virt_launcher.importer import packing
 from virt_launcher.importer.checksum import Checksum
 from virt_launcher.importer.errors import Refused
 from virt_launcher.importer.formats import detect
-from virt_launcher.importer.formats.base import Decoder, Raw, refuse
+from virt_launcher.importer.formats.base import SECTOR, Decoder, Raw, refuse, round_up
 from virt_launcher.importer.formats.qcow2 import Hint, Qcow2
+from virt_launcher.importer.http import CHUNK
 from virt_launcher.importer.journal import Entry, Journal
 from virt_launcher.importer.progress import Meter
 from virt_launcher.importer.target import Target
@@ -139,11 +142,37 @@ class Filler:
             resumed=self._resumed,
         )
 
+    def copy(self, fd: int) -> ImportReport:
+        """A disk that is here: its data, and not its holes."""
+        self._target.begin()
+        self._format, end = detect.RAW, os.lseek(fd, 0, os.SEEK_END)
+        self._target.announce(round_up(end, SECTOR))
+        self._meter.length, at = end, 0
+        while at < end and (start := _next_data(fd, at)) is not None:
+            at = start
+            hole = os.lseek(fd, at, os.SEEK_HOLE)
+            while at < hole and (data := os.pread(fd, min(CHUNK, hole - at), at)):
+                self._target.place(at, data)
+                at += len(data)
+                self._meter.taken = at
+        self._meter.taken = end
+        return self._conclude()
+
     def blank(self) -> ImportReport:
         self._target.begin()
         self._target.announce(self._plan.size)
         self._format = detect.RAW
         return self._conclude()
+
+
+def _next_data(fd: int, at: int) -> int | None:
+    """Where the next data begin; None: there are no more. A device has no holes."""
+    try:
+        return os.lseek(fd, at, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            return None
+        raise
 
 
 def _peek(chunks: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:

@@ -100,7 +100,7 @@ class HttpSource:
     """One URL. `identity` is known after the first answer."""
 
     def __init__(self, url: str, given: Access, clock: Clock) -> None:
-        self._url, self._access, self._clock = url, given, clock
+        self._url, self._client, self._clock = url, Client(given), clock
         self.identity = Identity(url)
         self.ranges = False
         #: A cut connection can be told from the end of the file.
@@ -110,7 +110,7 @@ class HttpSource:
         """Asks what it is. Raises Refused, Trouble."""
         for failures in range(1, _ATTEMPTS + 1):
             try:
-                connection, response = self._ask(self._url, {"Range": "bytes=0-0"})
+                connection, response = self._client.ask(self._url, {"Range": "bytes=0-0"})
             except (OSError, http.client.HTTPException) as error:
                 if failures == _ATTEMPTS:
                     raise Trouble(f"{self._url} cannot be reached: {_words(error)}") from error
@@ -156,7 +156,7 @@ class HttpSource:
         if position or self.ranges:
             last = str(end - 1) if end > 0 else ""
             wanted = {"Range": f"bytes={position}-{last}", "If-Range": self.identity.etag or self.identity.modified}
-        connection, response = self._ask(self._url, wanted)
+        connection, response = self._client.ask(self._url, wanted)
         try:
             self._check(response, position)
             left = end - position
@@ -183,20 +183,35 @@ class HttpSource:
         if self.identity.etag and etag != self.identity.etag:
             raise SourceChanged
 
-    def _ask(
-        self, url: str, extra: dict[str, str]
-    ) -> tuple[http.client.HTTPConnection | http.client.HTTPSConnection, http.client.HTTPResponse]:
-        """The final answer, with redirections followed. Raises Refused, OSError, HTTPException."""
-        first = parsed(url)
+
+Answer = tuple[http.client.HTTPConnection, http.client.HTTPResponse]
+
+
+class Client:
+    """Asks, and follows where it is sent."""
+
+    def __init__(self, given: Access) -> None:
+        self._access = given
+
+    def ask(
+        self,
+        url: str,
+        extra: dict[str, str],
+        *,
+        secret: dict[str, str] | None = None,
+        also: frozenset[int] = frozenset(),
+    ) -> Answer:
+        """The final answer; one that is neither good nor in `also` raises. Raises Refused, OSError, HTTPException."""
+        first, start = parsed(url), url
         for _ in range(_MAX_REDIRECTS):
             parts = parsed(url)
             same = (parts.scheme, parts.netloc) == (first.scheme, first.netloc)
             connection = self._connect(parts)
             try:
-                self._send(connection, parts, same, extra)
+                self._send(connection, parts, extra | (secret or dict(self._access.secret) if same else {}))
                 response = connection.getresponse()
                 if response.status not in _REDIRECTS:
-                    _demand_good(response, url)
+                    _demand_good(response, url, also)
                     return connection, response
                 url = urljoin(url, response.headers.get("Location", ""))
             except BaseException:
@@ -204,26 +219,23 @@ class HttpSource:
                 raise
             connection.close()
             if first.scheme == "https" and parsed(url).scheme != "https":
-                raise Refused(importplan.INVALID, f"{self._url} leads from https to {url}")
-        raise Refused(importplan.INVALID, f"{self._url} leads in circles")
+                raise Refused(importplan.INVALID, f"{start} leads from https to {url}")
+        raise Refused(importplan.INVALID, f"{start} leads in circles")
 
-    def _connect(self, parts: SplitResult) -> http.client.HTTPConnection | http.client.HTTPSConnection:
+    def _connect(self, parts: SplitResult) -> http.client.HTTPConnection:
         host = parts.hostname or ""
         if parts.scheme == "https":
             return http.client.HTTPSConnection(host, parts.port, timeout=_TIMEOUT_S, context=self._access.trust)
         return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_S)
 
-    def _send(
-        self, connection: http.client.HTTPConnection, parts: SplitResult, same: bool, extra: dict[str, str]
-    ) -> None:
+    def _send(self, connection: http.client.HTTPConnection, parts: SplitResult, extra: dict[str, str]) -> None:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         headers = {"Accept-Encoding": "identity", "User-Agent": importplan.PROGRAM}
-        headers |= dict(self._access.headers) | (dict(self._access.secret) if same else {}) | extra
-        connection.request("GET", path, headers=headers)
+        connection.request("GET", path, headers=headers | dict(self._access.headers) | extra)
 
 
-def _demand_good(response: http.client.HTTPResponse, url: str) -> None:
-    if response.status in (200, 206):
+def _demand_good(response: http.client.HTTPResponse, url: str, also: frozenset[int]) -> None:
+    if response.status in (200, 206) or response.status in also:
         return
     words = f"{url} answered {response.status} {response.reason}"
     if response.status in _NOT_HERE:

@@ -6,7 +6,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from virt_core.apis.base import encode
-from virt_core.apis.importplan import PATH_PROGRESS, Progress
+from virt_core.apis.importplan import PATH_PROGRESS, PROGRAM, Progress
 
 _TIMEOUT_S = 5.0
 
@@ -29,7 +29,7 @@ class Handler(BaseHTTPRequestHandler):
 
     meter: Meter
     timeout = _TIMEOUT_S
-    server_version, sys_version = "virt-importer", ""
+    server_version, sys_version = PROGRAM, ""
 
     def do_GET(self) -> None:
         if self.path != PATH_PROGRESS:

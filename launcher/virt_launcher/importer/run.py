@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,13 +15,16 @@ from virt_core.runtime.files import SafeDir
 from virt_core.runtime.record import record
 from virt_launcher.importer.errors import Refused, SourceChanged, Trouble
 from virt_launcher.importer.fill import Filler
-from virt_launcher.importer.http import HttpSource, access
+from virt_launcher.importer.http import CHUNK, HttpSource, access
 from virt_launcher.importer.journal import Journal
 from virt_launcher.importer.progress import Meter, serve
+from virt_launcher.importer.registry import Registry, parse
 from virt_launcher.importer.target import DeviceTarget, FileTarget, Target
 
 #: A source that changes this often while it is read will not stand still.
 _MAX_CHANGES = 3
+#: An image may be longer than its disk, and a layer longer than its image.
+_SLACK = 1 << 30
 
 
 @record(frozen=True, slots=True)
@@ -31,6 +36,8 @@ class Places:
     credentials: Path = Path(importplan.CREDENTIALS)
     certificates: Path = Path(importplan.CERTIFICATES)
     secret_headers: Path = Path(importplan.SECRET_HEADERS)
+    source_directory: str = importplan.SOURCE_DIRECTORY
+    source_device: str = importplan.SOURCE_DEVICE
     address: tuple[str, int] = ("", importplan.PORT)
     clock: Clock = SystemClock()
 
@@ -113,4 +120,51 @@ def _secret_headers(places: Places) -> Iterator[str]:
             yield file.read_text().strip()
 
 
-_SOURCES: dict[str, Callable[[Job], ImportReport]] = {importplan.BLANK: _blank, importplan.HTTP: _http}
+def _registry(job: Job) -> ImportReport:
+    places, plan = job.places, job.plan
+    source = Registry(parse(plan.url), access([], [], places.credentials, places.certificates), job.meter)
+    return job.filler.fill(source.disk(2 * plan.size + _SLACK))
+
+
+def _image(job: Job) -> ImportReport:
+    """An image that the node has pulled and mounted."""
+    with SafeDir.open_trusted(job.places.source_directory) as root, root.subdir("disk") as directory:
+        files = [name for name in directory.listdir() if stat.S_ISREG(directory.stat(name).st_mode)]
+        if len(files) != 1:
+            raise Refused(importplan.NOT_FOUND, "the image must have exactly one file in its directory /disk")
+        fd = directory.open(files[0])
+    try:
+        job.meter.length = os.fstat(fd).st_size
+        return job.filler.fill(_chunks(fd), lambda at, length: os.pread(fd, length, at))
+    finally:
+        os.close(fd)
+
+
+def _chunks(fd: int) -> Iterator[bytes]:
+    while data := os.read(fd, CHUNK):
+        yield data
+
+
+def _clone(job: Job) -> ImportReport:
+    """A disk of ours is raw, whatever its first bytes claim."""
+    places = job.places
+    if job.plan.source_block:
+        fd = os.open(places.source_device, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    else:
+        with SafeDir.open_trusted(places.source_directory) as directory:
+            fd = directory.open(names.FILE_DISK, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        if not job.plan.source_block and not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise Refused(importplan.INVALID, f"{names.FILE_DISK} of the source is not a regular file")
+        return job.filler.copy(fd)
+    finally:
+        os.close(fd)
+
+
+_SOURCES: dict[str, Callable[[Job], ImportReport]] = {
+    importplan.BLANK: _blank,
+    importplan.HTTP: _http,
+    importplan.REGISTRY: _registry,
+    importplan.IMAGE: _image,
+    importplan.CLONE: _clone,
+}
