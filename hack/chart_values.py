@@ -73,6 +73,7 @@ def _schema() -> Schema:
             probe=_object(resources=_resources()),
             reserve=_object(resources=_resources()),
         ),
+        dataVolumes=_object(enabled=_flag()),
         kubevirt=_object(
             configuration=_of_kubevirt("configuration"), workloadUpdateStrategy=_of_kubevirt("workloadUpdateStrategy")
         ),

@@ -22,6 +22,7 @@ from generate_supported import chart_section
 
 from virt_core import __version__, manifests
 from virt_core.apis.crds import plain_definitions
+from virt_core.apis.datavolumecrd import definition
 from virt_core.apis.support.table import TODAY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -56,6 +57,7 @@ def render() -> dict[str, str]:
     """Path below the chart → text."""
     files = {f"templates/{name}": _header(name) + shared_template(manifests.text(name)) for name in SHARED}
     files |= {f"templates/crds/{name}": definition_template(crd) for name, crd in plain_definitions().items()}
+    files["templates/datavolumes.yaml"] = data_volumes_template()
     files["values.schema.json"] = schema_text()
     files["README.md"] = with_tables((CHART / "README.md").read_text(encoding="utf-8"))
     files["Chart.yaml"] = with_version((CHART / "Chart.yaml").read_text(encoding="utf-8"))
@@ -83,6 +85,11 @@ def _transform(text: str) -> str:
     if f"\n  name: {BUILTIN}\n" in text:
         text = re.sub(r"(?ms)^rules:\n(.*)", lambda found: IF_BUILTIN % found[1], text)
     return text
+
+
+def data_volumes_template() -> str:
+    """The kind that CDI has as well, only where somebody asks for ours."""
+    return "{{- if .Values.dataVolumes.enabled }}\n" + definition_template(definition()) + "{{- end }}\n"
 
 
 def definition_template(crd: dict[str, Any]) -> str:

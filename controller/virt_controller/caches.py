@@ -73,6 +73,7 @@ class Caches:
         )
         self.pods = self._watch(Pod, _labelled(names.APP_LAUNCHER), {OWNER_INDEX: owner_indexer})
         self.attachments = self._watch(Pod, _labelled(names.APP_ATTACHMENT), {LAUNCHER_INDEX: launcher_indexer})
+        self.importers = self._watch(Pod, _labelled(names.APP_IMPORTER))
         self.nodes = self._watch(Node)
         self.namespaces = self._watch(Namespace)
         self.vms = self._watch(VirtualMachine, indexers={VM_VOLUMES: vm_volumes, **_MEMBERS})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from virt_controller.budgets.controller import BudgetController
 from virt_controller.caches import Caches
+from virt_controller.datavolume.controller import DataVolumeController
 from virt_controller.evacuation.controller import EvacuationController
 from virt_controller.hotplug.controller import HotplugController
 from virt_controller.kubevirt import KubeVirtController
@@ -92,6 +93,20 @@ def _vm(shared: Shared, queue: WorkQueue) -> Reconcile:
         clock=shared.clock,
         expand=InstancetypeExpander(shared.client, shared.types, shared.config.current),
         live_update=lambda: shared.config.current().live_update,
+    ).reconcile
+
+
+def _data_volume(shared: Shared, queue: WorkQueue) -> Reconcile:
+    return DataVolumeController(
+        shared.client,
+        queue=queue,
+        volumes=shared.caches.data_volumes,
+        claims=shared.caches.claims,
+        pods=shared.caches.importers,
+        vmis=shared.caches.vmis,
+        recorder=shared.recorder,
+        clock=shared.clock,
+        template=shared.template,
     ).reconcile
 
 
@@ -224,6 +239,7 @@ def _update(shared: Shared, queue: WorkQueue) -> Reconcile:
 CONTROLLERS = (
     Row("vmi", _vmi, lambda c: (c.vmis, c.pods, c.nodes, c.namespaces, c.vms, c.claims, c.data_volumes, c.networks)),
     Row("vm", _vm, lambda c: (c.vms, c.vmis, c.claims, c.data_volumes, c.vm_revisions)),
+    Row("datavolume", _data_volume, lambda c: (c.data_volumes, c.claims, c.importers, c.vmis), workers=2),
     Row("hotplug", _hotplug, lambda c: (c.vmis, c.pods, c.attachments, c.claims, c.data_volumes), workers=2),
     Row("node", _node, lambda c: (c.nodes, c.vmis, c.pods), workers=1),
     Row("replicaset", _replica_set, lambda c: (c.replica_sets, c.vmis), workers=2),

@@ -70,6 +70,9 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.certificates.writes:Writer._publish:write_operations": _each("patch", "Secret", *_TARGETS),
     "virt_controller.certificates.writes:Writer._share:write_operations": _each("patch", "ConfigMap"),
     "virt_controller.certificates.writes:Writer._write:write_operations": _each("patch", "Secret"),
+    "virt_controller.datavolume.controller:DataVolumeController._create:create": _each(
+        "create", "Pod", "PersistentVolumeClaim"
+    ),
     "virt_controller.evacuation.controller:EvacuationController._move:create": _each(
         "create", "VirtualMachineInstanceMigration"
     ),

@@ -1,17 +1,18 @@
 """Claims and DataVolumes of a VM: those of its templates are made, and all must be there before it starts.
 
-DataVolumes belong to another project (CDI), which may not be installed; the watch on them is then empty.
+A cluster may have no DataVolumes: neither CDI nor our own importer. The watch on them is then empty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from virt_controller.vm.clonesource import CloneGuard
 from virt_controller.vm.printable import Volumes
 from virt_core.apis import names
-from virt_core.apis.datavolume import DONE, FAILED, WAITING, DataVolume
+from virt_core.apis.datavolume import DONE, FAILED, KEY_ADOPTION, WAITING, DataVolume
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import owner_reference
@@ -69,11 +70,19 @@ def make_data_volume(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> Da
     metadata = ObjectMeta(
         name=given.name,
         namespace=vm.metadata.namespace,
-        labels=dict(given.labels),
-        annotations=dict(given.annotations),
+        labels=dict(given.labels) | {names.LABEL_CREATED_BY: vm.metadata.uid},
+        annotations=dict(given.annotations) | {KEY_ADOPTION: "true"},
         owner_references=[owner_reference(vm)],
     )
-    return DataVolume(metadata=metadata, spec=dict(template.spec))
+    return DataVolume(metadata=metadata, spec=_spec(vm, template))
+
+
+def _spec(vm: VirtualMachine, template: DataVolumeTemplateSpec) -> dict[str, Any]:
+    """What fills the disk is as urgent as the machine."""
+    spec, machine = dict(template.spec), vm.spec.template
+    if machine is not None and machine.spec.priority_class_name and not spec.get("priorityClassName"):
+        spec["priorityClassName"] = machine.spec.priority_class_name
+    return spec
 
 
 def phase_of(volume: DataVolume) -> str:
@@ -113,7 +122,8 @@ class DataVolumes:
         except NotFound as error:
             name = template.metadata.name if template.metadata is not None else ""
             raise NoDataVolumesError(
-                f"DataVolume {name!r} cannot be made: the cluster has no CDI, which makes DataVolumes"
+                f"DataVolume {name!r} cannot be made: the cluster has no CDI, which makes DataVolumes,"
+                " and does not have Virtpod's importer either (the chart's value dataVolumes.enabled)"
             ) from error
 
 

@@ -14,7 +14,7 @@ from array import array
 
 from virt_core.runtime.record import record
 
-_QCOW2_MAGIC = b"QFI\xfb"
+QCOW2_MAGIC = b"QFI\xfb"
 #: magic, version, backing offset, backing size, cluster bits, size, crypt method, then of the tables: entries of the
 #: first level, its offset, offset of the refcounts, their clusters, number of snapshots, their offset
 _QCOW2_HEADER = struct.Struct(">4sIQIIQIIQQIIQ")
@@ -25,16 +25,17 @@ _MAX_L1_BYTES, _MAX_REFCOUNT_BYTES, _MAX_SNAPSHOTS = 32 << 20, 8 << 20, 65536
 #: How much of the first level is looked at: enough for 64 TiB in the usual clusters.
 _LOOKED_AT_BYTES = 1 << 20
 _OFFSET_BITS = 0x00FF_FFFF_FFFF_FE00
-_CORRUPT, _EXTERNAL_DATA = 1 << 1, 1 << 2
+_CORRUPT, _EXTERNAL_DATA, _COMPRESSION_TYPE, _EXTENDED_L2 = 1 << 1, 1 << 2, 1 << 3, 1 << 4
+_COMPRESSION_AT = 104
 #: dirty, corrupt, external data, compression type, extended L2 entries
 _KNOWN_INCOMPATIBLE = 0b11111
 _SECTOR = 512
-_HEAD_BYTES = 4096
+HEAD_BYTES = 4096
 #: Beyond this the tables of our overlay would not fit, and no storage of ours is that large.
 MAX_VIRTUAL_SIZE = 64 << 40
 
 #: Where the signature of a format that we do not take stands in the file.
-_FOREIGN = (
+FOREIGN = (
     (0, b"KDMV", "VMDK"),
     (0, b"COWD", "VMDK"),
     (0, b"# Disk DescriptorFile", "VMDK"),
@@ -63,10 +64,10 @@ class ImageFacts:
 
 def inspect(fd: int) -> ImageFacts:
     """Raw or a self-contained qcow2; raises BadImageError for everything else."""
-    head = os.pread(fd, _HEAD_BYTES, 0)
-    if head.startswith(_QCOW2_MAGIC):
+    head = os.pread(fd, HEAD_BYTES, 0)
+    if head.startswith(QCOW2_MAGIC):
         return _inspect_qcow2(fd, head)
-    for offset, magic, name in _FOREIGN:
+    for offset, magic, name in FOREIGN:
         if head[offset : offset + len(magic)] == magic:
             raise BadImageError(f"it is a {name} file; use qcow2 or raw")
     size = os.fstat(fd).st_size
@@ -76,6 +77,13 @@ def inspect(fd: int) -> ImageFacts:
 
 
 def _inspect_qcow2(fd: int, head: bytes) -> ImageFacts:
+    found = qcow2_header(head)
+    _check_in_file(fd, found.tables, found.cluster)
+    return ImageFacts("qcow2", _checked_size(found.virtual_size))
+
+
+def qcow2_header(head: bytes) -> Qcow2Header:
+    """What the first 4096 bytes of a qcow2 say, if it stands alone and claims nothing mad. Raises BadImageError."""
     if len(head) < _QCOW2_HEADER.size:
         raise BadImageError("its qcow2 header is cut off")
     _, version, backing, _, cluster_bits, size, crypt, *tables = _QCOW2_HEADER.unpack_from(head)
@@ -85,18 +93,21 @@ def _inspect_qcow2(fd: int, head: bytes) -> ImageFacts:
         raise BadImageError("it has a backing file; flatten it with `qemu-img convert`")
     if crypt:
         raise BadImageError("it is encrypted")
+    bits = 0
     if version == 3:
-        _check_incompatible(head)
+        bits = _check_incompatible(head)
         _check_length(head, 1 << cluster_bits)
     if size == 0:
         raise BadImageError("its virtual size is zero")
-    facts = ImageFacts("qcow2", _checked_size(size))
-    _check_tables(fd, _Tables(*tables), size, 1 << cluster_bits)
-    return facts
+    _checked_size(size)
+    zstd = bool(bits & _COMPRESSION_TYPE) and head[_COMPRESSION_AT : _COMPRESSION_AT + 1] == b"\1"
+    found = Qcow2Header(size, cluster_bits, Tables(*tables), bool(bits & _EXTENDED_L2), zstd)
+    _check_tables(found.tables, size, found.cluster)
+    return found
 
 
 @record(frozen=True, slots=True)
-class _Tables:
+class Tables:
     l1_entries: int
     l1_at: int
     refcounts_at: int
@@ -105,13 +116,32 @@ class _Tables:
     snapshots_at: int
 
 
-def _check_tables(fd: int, tables: _Tables, size: int, cluster: int) -> None:
-    """Small, as QEMU wants them, and in the file: QEMU reads zeros behind its end, and so would the guest."""
+@record(frozen=True, slots=True)
+class Qcow2Header:
+    virtual_size: int
+    cluster_bits: int
+    tables: Tables
+    extended: bool = False
+    #: What compressed clusters are compressed with; else deflate.
+    zstd: bool = False
+
+    @property
+    def cluster(self) -> int:
+        return 1 << self.cluster_bits
+
+
+def _check_tables(tables: Tables, size: int, cluster: int) -> None:
+    """Small, as QEMU wants them."""
     l1_bytes, refcount_bytes = tables.l1_entries * 8, tables.refcount_clusters * cluster
     if l1_bytes > _MAX_L1_BYTES or refcount_bytes > _MAX_REFCOUNT_BYTES or tables.snapshots > _MAX_SNAPSHOTS:
         raise BadImageError("the tables that its qcow2 header claims are too large")
     if tables.l1_entries * (cluster // 8) * cluster < size // 2:  # Entries of extended tables have twice the length.
         raise BadImageError("the tables that its qcow2 header claims are too small for its virtual size")
+
+
+def _check_in_file(fd: int, tables: Tables, cluster: int) -> None:
+    """QEMU reads zeros behind the end of the file, and so would the guest."""
+    l1_bytes, refcount_bytes = tables.l1_entries * 8, tables.refcount_clusters * cluster
     end = os.fstat(fd).st_size
     if tables.l1_at + l1_bytes > end or tables.refcounts_at + refcount_bytes > end:
         raise BadImageError("it is cut off: its tables lie behind its end")
@@ -134,7 +164,8 @@ def _checked_size(size: int) -> int:
     return round_up(size, _SECTOR)
 
 
-def _check_incompatible(head: bytes) -> None:
+def _check_incompatible(head: bytes) -> int:
+    """The bits, if all of them are known."""
     if len(head) < _HEADER_LENGTH_AT + 4:
         raise BadImageError("its qcow2 header is cut off")
     bits = int.from_bytes(head[_INCOMPATIBLE_AT : _INCOMPATIBLE_AT + 8], "big")
@@ -144,6 +175,7 @@ def _check_incompatible(head: bytes) -> None:
         raise BadImageError("it is marked as corrupt; repair it with `qemu-img check -r all`")
     if bits & ~_KNOWN_INCOMPATIBLE:
         raise BadImageError("it uses qcow2 features that virt-launcher does not know")
+    return bits
 
 
 def round_up(value: int, unit: int) -> int:

@@ -1,0 +1,89 @@
+"""The claim of a DataVolume. Pure."""
+
+from __future__ import annotations
+
+from virt_core.apis import names
+from virt_core.apis.datavolume import (
+    KEY_BIND_NOW,
+    KEY_CONTENT_TYPE,
+    KEY_POPULATED_FOR,
+    KEY_PREPOPULATED,
+    ClaimSpec,
+    DataVolume,
+    DataVolumeSpec,
+)
+from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.podvolumes import PersistentVolumeClaimSpec, VolumeResourceRequirements
+from virt_core.apis.quantity import parse_bytes
+from virt_core.apis.registry import owner_reference
+from virt_core.apis.storage import PersistentVolumeClaim
+
+_STORAGE = "storage"
+#: What a file system takes of a volume, as CDI counts it where nobody has set it.
+_OVERHEAD = 0.055
+_MIB = 1 << 20
+_CLAIM_KIND = "kubevirt"
+#: What is the DataVolume's own affair or kubectl's, and not the claim's.
+_NOT_COPIED = frozenset(
+    {"kubectl.kubernetes.io/last-applied-configuration", KEY_PREPOPULATED, names.ANNOTATION_PREALLOCATION}
+)
+
+
+def is_block(spec: ClaimSpec) -> bool:
+    return spec.volume_mode == names.VOLUME_MODE_BLOCK
+
+
+def disk_size(spec: DataVolumeSpec, source: PersistentVolumeClaim | None = None) -> int:
+    """How large the disk may be; that of the claim that is copied, if nothing is said. 0: nobody says."""
+    wanted = spec.storage or spec.pvc or ClaimSpec()
+    asked = (wanted.resources.requests if wanted.resources is not None else {}).get(_STORAGE)
+    if asked is None and source is not None:
+        asked = source.status.capacity.get(_STORAGE)
+    return 0 if asked is None else parse_bytes(asked)
+
+
+def claim_of(volume: DataVolume, spec: DataVolumeSpec, size: int) -> PersistentVolumeClaim:
+    wanted = spec.storage or spec.pvc or ClaimSpec()
+    if spec.storage is not None and not is_block(wanted):
+        size = -(-int(size * (1 + _OVERHEAD)) // _MIB) * _MIB
+    return PersistentVolumeClaim(
+        metadata=ObjectMeta(
+            name=volume.metadata.name,
+            namespace=volume.metadata.namespace,
+            labels=dict(volume.metadata.labels),
+            annotations=_annotations(volume, spec),
+            owner_references=[owner_reference(volume)],
+        ),
+        spec=PersistentVolumeClaimSpec(
+            access_modes=wanted.access_modes or [names.ACCESS_ONE_NODE],
+            resources=VolumeResourceRequirements(requests={_STORAGE: str(size)}),
+            volume_name=wanted.volume_name,
+            storage_class_name=wanted.storage_class_name,
+            volume_mode=wanted.volume_mode,
+        ),
+    )
+
+
+def _annotations(volume: DataVolume, spec: DataVolumeSpec) -> dict[str, str]:
+    """What people say of the DataVolume goes for the claim: the instance types that suit its disk among it."""
+    copied = {key: value for key, value in volume.metadata.annotations.items() if key not in _NOT_COPIED}
+    own = {KEY_CONTENT_TYPE: _CLAIM_KIND}
+    if spec.preallocation:
+        own[names.ANNOTATION_PREALLOCATION] = "true"
+    return copied | own
+
+
+def is_ours(volume: DataVolume, claim: PersistentVolumeClaim) -> bool:
+    return any(ref.uid == volume.metadata.uid for ref in claim.metadata.owner_references)
+
+
+def is_populated(volume: DataVolume, claim: PersistentVolumeClaim) -> bool:
+    """Somebody else has filled it, and says so: a restore."""
+    name = volume.metadata.name
+    return claim.metadata.annotations.get(KEY_POPULATED_FOR) == name or volume.metadata.annotations.get(
+        KEY_PREPOPULATED, ""
+    ) in (name, "true")
+
+
+def binds_now(volume: DataVolume) -> bool:
+    return KEY_BIND_NOW in volume.metadata.annotations

@@ -1,0 +1,85 @@
+"""What virt-controller asks an importer to do, and what the importer leaves behind: one JSON document each way.
+
+The plan is the environment variable `PLAN`. The report is the container's termination message. While it works, the
+importer tells how far it is at `GET /progress` on `PORT`, as a `Progress`.
+"""
+
+from __future__ import annotations
+
+from virt_core.apis import names
+from virt_core.apis.base import Struct
+
+PROGRAM = names.APP_IMPORTER
+PLAN = "VIRTPOD_IMPORT"
+PORT = 8185
+PATH_PROGRESS = "/progress"
+#: Where the claim is, by its kind, and where what else the plan needs is mounted.
+DIRECTORY, DEVICE = "/data", "/dev/virtpod-import"
+SOURCE_DIRECTORY, SOURCE_DEVICE = "/source", "/dev/virtpod-source"
+CREDENTIALS, CERTIFICATES, UPLOAD_KEY, SECRET_HEADERS = (
+    "/var/run/virtpod/credentials",
+    "/var/run/virtpod/certificates",
+    "/var/run/virtpod/upload",
+    "/var/run/virtpod/headers",
+)
+#: Kinds of sources.
+BLANK, HTTP, REGISTRY, IMAGE, UPLOAD, CLONE = "blank", "http", "registry", "image", "upload", "clone"
+#: A termination message has 4096 bytes at most.
+MAX_MESSAGE = 3000
+
+#: Reasons of a report. What is not in `FINAL` may go better the next time.
+DONE = "Completed"
+REFUSED = "ImageRefused"
+CHECKSUM = "ChecksumMismatch"
+TOO_SMALL = "ClaimTooSmall"
+NO_SPACE = "NoSpace"
+NOT_FOUND = "SourceNotFound"
+DENIED = "SourceDenied"
+INVALID = "InvalidSource"
+TROUBLE = "TransferFailed"
+FINAL = frozenset({REFUSED, CHECKSUM, TOO_SMALL, NO_SPACE, NOT_FOUND, DENIED, INVALID})
+
+
+class ImportPlan(Struct):
+    """One claim, and what is to be in it."""
+
+    source: str
+    #: How large the disk may be, in bytes; an empty one gets this size.
+    size: int
+    #: The claim is a device.
+    block: bool = False
+    url: str = ""
+    #: As `sha256:…`; of the bytes as they come, before they are unpacked.
+    checksum: str = ""
+    #: As `Name: value`.
+    headers: list[str] = []
+    #: Directories of `SECRET_HEADERS` with more of them.
+    secret_headers: int = 0
+    #: All blocks of the disk are to be there from the start.
+    preallocate: bool = False
+    #: The source of a clone is a device.
+    source_block: bool = False
+    #: What a request to upload must name: the UID of the claim.
+    claim_uid: str = ""
+
+
+class Progress(Struct):
+    """How far it is."""
+
+    #: Of 100, or below 0 where nobody can know.
+    percent: float = -1.0
+    #: Bytes of the source that were taken.
+    taken: int = 0
+
+
+class ImportReport(Struct):
+    """How it ended."""
+
+    reason: str
+    message: str = ""
+    #: What the image was.
+    format: str = ""
+    virtual_size: int = 0
+    #: The bytes of the source that were taken, and of those how many an earlier importer had taken.
+    taken: int = 0
+    resumed: int = 0
