@@ -23,40 +23,53 @@ METHOD_LIVE = "LiveMigration"
 METHOD_BLOCK = "BlockMigration"
 
 
-def obstacle(vmi: VirtualMachineInstance, plugins: Configured = NO_PLUGINS) -> tuple[str, str] | None:
+Tie = tuple[str, str] | None
+
+
+def obstacle(vmi: VirtualMachineInstance, plugins: Configured = NO_PLUGINS) -> Tie:
     """Reason and sentence of the first thing that ties the guest to its node."""
-    domain = vmi.spec.domain
-    devices = domain.devices
-    for nic in devices.interfaces:
-        if tie := _tied_nic(vmi, nic, plugins):
-            return names.REASON_INTERFACE_NOT_MIGRATABLE, tie
+    for nic in vmi.spec.domain.devices.interfaces:
+        if words := _tied_nic(vmi, nic, plugins):
+            return names.REASON_INTERFACE_NOT_MIGRATABLE, words
+    return next((tie for look in (_devices, _memory, _processor, _stored) if (tie := look(vmi)) is not None), None)
+
+
+def _devices(vmi: VirtualMachineInstance) -> Tie:
+    devices = vmi.spec.domain.devices
     if devices.host_devices or devices.gpus:
         return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, "the guest uses a device of its node"
-    if tied_card := _tied_card(vmi):
-        return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, f"its network card {tied_card} is the device of one claim"
-    if kind := protection(vmi.spec):
-        reasons = {TDX: names.REASON_TDX_NOT_MIGRATABLE, PV: names.REASON_PV_NOT_MIGRATABLE}
-        return reasons.get(
-            kind, names.REASON_SEV_NOT_MIGRATABLE
-        ), "the guest's memory is closed to its node, so nobody can copy it"
-    if counter.relies(vmi) and (vmi.status.topology_hints is None or not vmi.status.topology_hints.tsc_frequency):
-        return names.REASON_TSC_NOT_MIGRATABLE, "nobody knows how fast the counter runs that the guest relies on"
+    if tied := _tied_card(vmi):
+        return names.REASON_HOST_DEVICE_NOT_MIGRATABLE, f"its network card {tied} is the device of one claim"
     if devices.filesystems:
         return names.REASON_VIRTIOFS_NOT_MIGRATABLE, "the guest shares a filesystem with its Pod"
+    if held := reserving(vmi.spec):
+        text = f"what the guest reserves of the disk {held[0]} is reserved for its node"
+        return names.REASON_RESERVATION_NOT_MIGRATABLE, text
+    return None
+
+
+def _memory(vmi: VirtualMachineInstance) -> Tie:
+    kind = protection(vmi.spec)
+    reasons = {TDX: names.REASON_TDX_NOT_MIGRATABLE, PV: names.REASON_PV_NOT_MIGRATABLE}
+    text = "the guest's memory is closed to its node, so nobody can copy it"
+    return (reasons.get(kind, names.REASON_SEV_NOT_MIGRATABLE), text) if kind else None
+
+
+def _processor(vmi: VirtualMachineInstance) -> Tie:
+    domain = vmi.spec.domain
+    if counter.relies(vmi) and (vmi.status.topology_hints is None or not vmi.status.topology_hints.tsc_frequency):
+        return names.REASON_TSC_NOT_MIGRATABLE, "nobody knows how fast the counter runs that the guest relies on"
     if domain.cpu is not None and domain.cpu.model == "host-passthrough":
         return names.REASON_CPU_NOT_MIGRATABLE, "the guest sees its node's own processor"
     if sees_cells(vmi):
         return names.REASON_CPU_NOT_MIGRATABLE, "the guest sees in which memory cells of its node it is"
-    features = domain.features
-    if (
-        features is not None
-        and features.hyperv_passthrough is not None
-        and features.hyperv_passthrough.enabled is not False
-    ):
+    passthrough = domain.features.hyperv_passthrough if domain.features is not None else None
+    if passthrough is not None and passthrough.enabled is not False:
         return names.REASON_HYPERV_NOT_MIGRATABLE, "the guest has all of Hyper-V that its own node knows"
-    if held := reserving(vmi.spec):
-        text = f"what the guest reserves of the disk {held[0]} is reserved for its node"
-        return names.REASON_RESERVATION_NOT_MIGRATABLE, text
+    return None
+
+
+def _stored(vmi: VirtualMachineInstance) -> Tie:
     if keeps_tpm(vmi.spec):
         # libvirt moves it along with the memory, unless it knows that the claim is shared; then two TPMs write to it.
         return names.REASON_DISKS_NOT_MIGRATABLE, "what its TPM has stored cannot move with it yet"

@@ -285,7 +285,8 @@ def test_the_name_server_has_no_rights_and_comes_back(rig: Rig) -> None:
 #: Sends questions as fast as it can for two seconds, over one socket and over many.
 FLOOD = """
 import socket, time
-question = bytes.fromhex("abcd01000001000000000000") + b"\\x05named\\x07default\\x03svc\\x07cluster\\x05local\\0\\0\\1\\0\\1"
+question = bytes.fromhex("abcd01000001000000000000")
+question += b"\\x05named\\x07default\\x03svc\\x07cluster\\x05local\\0\\0\\1\\0\\1"
 until = time.monotonic() + 2
 sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(200)]
 while time.monotonic() < until:
