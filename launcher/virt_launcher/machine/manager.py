@@ -114,6 +114,8 @@ class DomainManager:
         self.synced = Synced()
         #: Called when a move has news.
         self.on_move: Callable[[], None] = lambda: None
+        #: What people should read of the machine: reason and sentence.
+        self.on_remark: Callable[[str, str], None] = lambda _reason, _words: None
         self._traffic: Traffic | None = None
         #: What was made ready for a machine that moves in.
         self._expected: Expected | None = None
@@ -233,6 +235,7 @@ class DomainManager:
                 require=self._require,
                 kill=self._monitor.kill_qemu,
                 on_news=self.on_move,
+                on_remark=self.on_remark,
             )
         return self._traffic
 

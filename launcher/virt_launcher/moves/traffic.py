@@ -16,7 +16,7 @@ from virt_launcher.machine.state import MoveView
 from virt_launcher.moves import watch
 from virt_launcher.moves.destination import images_there
 from virt_launcher.moves.fate import Begin, Cancel, begin, cancel, stands_still
-from virt_launcher.moves.plan import MovePlan, Route, copied_disks, size_bytes
+from virt_launcher.moves.plan import MovePlan, Route, copied_disks, hazard, size_bytes
 from virt_launcher.moves.source import Departure, Order, declined
 from virt_launcher.moves.wire import Wire
 
@@ -47,8 +47,10 @@ class Traffic:
         require: Callable[[], Facts],
         kill: Callable[[], None],
         on_news: Callable[[], None],
+        on_remark: Callable[[str, str], None] = lambda _reason, _words: None,
     ) -> None:
         self._sockets, self._private = sockets, private
+        self._on_remark = on_remark
         self._hypervisor, self._require, self._kill, self._on_news = hypervisor, require, kill, on_news
         self._departure: Departure | None = None
         #: The last job, if it was given up before it began.
@@ -108,6 +110,8 @@ class Traffic:
         self._departure = Departure(order, self._hypervisor, wire, self._kill, self._on_news)
         self._begun.add(wishes.uid)
         self._declined = None
+        if words := hazard(domain, self._hypervisor.qemu_version()):
+            self._on_remark("EmulatedMove", words)
         self._departure.begin()
 
     def cancel(self, uid: str) -> None:

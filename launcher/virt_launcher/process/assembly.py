@@ -71,6 +71,7 @@ class Assembly:
         self.events.on_state(self._on_state)
         self.manager.on_start = self._on_start
         self.manager.on_move = self.events.poke
+        self.manager.on_remark = lambda reason, words: self.notify.record("Warning", reason, words)
         self.agent.on_news(self.events.poke)
         self.agent.on_news(self.manager.controls.agent_changed)
         self.manager.controls.on_late_thaw = self.events.poke

@@ -32,7 +32,9 @@ class World:
             require=self._require,
             kill=self.killed.set,
             on_news=lambda: None,
+            on_remark=lambda reason, words: self.remarks.append((reason, words)),
         )
+        self.remarks: list[tuple[str, str]] = []
 
     def _require(self) -> Facts:
         facts = self.hypervisor.facts()
@@ -59,6 +61,20 @@ def test_a_move_ends_well(world: World) -> None:
     view = world.over()
     assert (view.failed, view.downtime_ms, view.abort) == (False, 42, "")
     assert view.ended_us >= view.started_us > 0
+
+
+@pytest.mark.parametrize(("kind", "version", "told"), [
+    ("qemu", 7_002_022, 1), ("qemu", 10_000_002, 0), ("kvm", 7_002_022, 0),
+])  # fmt: skip
+def test_who_moves_an_emulated_guest_with_an_old_qemu_is_told(world: World, kind: str, version: int, told: int) -> None:
+    world.hypervisor.define(to_xml(Domain(name="ns_vm", type=kind)))
+    world.hypervisor.qemu_version = lambda: version  # type: ignore[method-assign]
+    for _ in range(2):  # Asked again by somebody who did not get the answer.
+        world.traffic.leave(VMI, Wishes(uid="job"))
+    assert [reason for reason, _ in world.remarks] == ["EmulatedMove"] * told
+    assert all("QEMU 7.2 can lose what an emulated guest writes" in words for _, words in world.remarks)
+    world.hypervisor.finish_move()
+    world.over()
 
 
 def test_the_end_of_a_move_is_waited_for(world: World) -> None:
