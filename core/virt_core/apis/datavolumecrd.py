@@ -83,7 +83,7 @@ def _claim(schema: Schema, *, sized: bool) -> None:
 
 def _anything() -> Schema:
     """It is refused whatever is in it."""
-    return {"type": "object"}
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def definition() -> Schema:
