@@ -82,8 +82,9 @@ def _transform(text: str) -> str:
 
 def data_volumes_template() -> str:
     """The kind that CDI has as well, only where somebody asks for ours."""
-    parts = [definition_template(definition()), *(_role_template(role) for role in roles())]
-    return "{{- if .Values.dataVolumes.enabled }}\n" + "---\n".join(parts) + "{{- end }}\n"
+    schema, start, crd = definition_template(definition()).partition("apiVersion: ")
+    parts = [start + crd, *(_role_template(role) for role in roles())]
+    return schema + "{{- if .Values.dataVolumes.enabled }}\n" + "---\n".join(parts) + "{{- end }}\n"
 
 
 def _role_template(role: dict[str, Any]) -> str:
