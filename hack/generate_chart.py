@@ -22,7 +22,7 @@ from generate_supported import chart_section
 
 from virt_core import __version__, manifests
 from virt_core.apis.crds import plain_definitions
-from virt_core.apis.datavolumecrd import definition
+from virt_core.apis.datavolumecrd import definition, roles
 from virt_core.apis.support.table import TODAY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,7 +89,14 @@ def _transform(text: str) -> str:
 
 def data_volumes_template() -> str:
     """The kind that CDI has as well, only where somebody asks for ours."""
-    return "{{- if .Values.dataVolumes.enabled }}\n" + definition_template(definition()) + "{{- end }}\n"
+    schema, start, crd = definition_template(definition()).partition("apiVersion: ")
+    parts = [start + crd, *(_role_template(role) for role in roles())]
+    return schema + "{{- if .Values.dataVolumes.enabled }}\n" + "---\n".join(parts) + "{{- end }}\n"
+
+
+def _role_template(role: dict[str, Any]) -> str:
+    text = _dump(role)
+    return re.sub(r"(?m)^    kubevirt\.io: ''\n", f'    kubevirt.io: ""\n    {LABELS}\n', text)
 
 
 def definition_template(crd: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ import pytest
 from tests.functional.importer.server import Habits, serving
 
 from .conftest import Space
-from .engine import ROOT, eventually, process_table
+from .engine import GUEST_IMAGE, ROOT, VirtLocal, eventually, process_table
 from .manifests import vmi
 from .test_boot import own_address_towards
 from .vms import vm
@@ -120,7 +120,7 @@ def test_an_importer_that_is_killed_is_gone_on_with(space: Space) -> None:
         source = {"http": {"url": url, "checksum": f"sha256:{hashlib.sha256(raw).hexdigest()}"}}
         space.apply(data_volume("killed", source))
         eventually(habits.stalled.is_set, within_s=60, what="most of it has come")
-        eventually(lambda: float(status(space, "killed")["progress"].rstrip("%")) > 50, within_s=30, what="progress")
+        eventually(lambda: percent(space, "killed") > 50, within_s=30, what="progress")
         os.kill(importer_pid(space, "killed"), signal.SIGKILL)
         habits.stall_after = 0
         habits.go_on.set()
@@ -128,6 +128,11 @@ def test_an_importer_that_is_killed_is_gone_on_with(space: Space) -> None:
     assert found["restartCount"] == 1
     assert ("/disk", f"bytes={64 << 20}-{len(raw) - 1}") in habits.asked, habits.asked
     assert any("without a report" in each for each in events(space, "killed"))
+
+
+def percent(space: Space, name: str) -> float:
+    text = status(space, name).get("progress", "")
+    return float(text[:-1]) if text.endswith("%") else 0.0
 
 
 def importer_pid(space: Space, name: str) -> int:
@@ -176,3 +181,60 @@ def test_a_blank_disk_can_be_written_to(space: Space) -> None:
         console.prompt()
         console.shell("echo kept | dd of=/dev/vdb bs=512 conv=sync 2>/dev/null && sync")
         assert "kept" in console.shell("dd if=/dev/vdb bs=4 count=1 2>/dev/null")
+
+
+def test_an_uploaded_image_boots(space: Space, qcow2: bytes, tmp_path: Path) -> None:
+    """`virtctl image-upload` with lines instead of a bar; a file that is no disk of ours is refused by its name."""
+    disk = tmp_path / "mine.qcow2"
+    disk.write_bytes(qcow2)
+    done = space.engine.run(
+        "virtctl", "-n", space.namespace, "image-upload", "dv", "mine", f"--image-path={disk}",
+        "--default-instancetype=tiny", timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "completed successfully: qcow2" in done.stdout
+    assert "100% of" in done.stderr
+    assert "\r" not in done.stderr
+    phase(space, "mine", "Succeeded")
+    labels = space.engine.get("-n", space.namespace, "pvc", "mine")["metadata"]["labels"]
+    assert labels["instancetype.kubevirt.io/default-instancetype"] == "tiny"
+    space.apply(from_volume(vmi("uploaded"), "mine"))
+    boots(space, "uploaded")
+
+
+def test_an_upload_that_is_no_disk_is_refused_and_a_good_one_taken_after_it(
+    space: Space, qcow2: bytes, tmp_path: Path
+) -> None:
+    bad, good = tmp_path / "bad.qed", tmp_path / "good.qcow2"
+    bad.write_bytes(b"QED\0" + bytes(1 << 20))
+    good.write_bytes(qcow2)
+    upload = ("virtctl", "-n", space.namespace, "image-upload", "dv", "twice")
+    done = space.engine.run(*upload, f"--image-path={bad}", "--size=256Mi", timeout=200)
+    assert done.returncode != 0
+    assert "it is a QED file" in done.stderr
+    done = space.engine.run(*upload, f"--image-path={good}", "--no-create", timeout=200)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_of_a_claim_and_of_an_image_boot(space: Space) -> None:
+    """From an image that the node pulls, and from there to another claim, while nobody uses the first."""
+    space.apply(data_volume("pulled", {"registry": {"url": f"docker://{GUEST_IMAGE}", "pullMethod": "node"}}))
+    space.apply(data_volume("copy", {"pvc": {"name": "pulled", "namespace": space.namespace}}))
+    phase(space, "pulled", "Succeeded")
+    phase(space, "copy", "Succeeded")
+    space.apply(from_volume(vmi("copied"), "copy"))
+    boots(space, "copied")
+    space.apply(data_volume("again", {"pvc": {"name": "copy", "namespace": space.namespace}}))
+    eventually(lambda: any("used by VMI copied" in each for each in events(space, "again")), within_s=30)
+    space.kubectl("delete", "vmi", "copied", "--timeout=60s", timeout=90)
+    phase(space, "again", "Succeeded")
+
+
+def test_virt_local_takes_a_file(space: Space, qcow2: bytes, tmp_path: Path) -> None:
+    if not isinstance(space.engine, VirtLocal):
+        pytest.skip("a command of virt-local")
+    disk = tmp_path / "My Disk.qcow2"
+    disk.write_bytes(qcow2)
+    done = space.engine._local("image", "import", str(disk), "-n", space.namespace)
+    assert done.returncode == 0, done.stderr
+    phase(space, "my-disk", "Succeeded")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from virt_controller.datavolume import claims, progress
 from virt_controller.datavolume.decide import Decision, World, decide
 from virt_controller.datavolume.plan import plan_of
-from virt_controller.datavolume.render import importer_pod, pod_name
+from virt_controller.datavolume.render import importer_pod
 from virt_controller.datavolume.whose import Whose
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.vmi.surroundings import VOLUME_INDEX
@@ -17,7 +17,7 @@ from virt_core.apis import names
 from virt_core.apis.base import from_plain
 from virt_core.apis.datavolume import DONE, DataVolume, DataVolumeSpec
 from virt_core.apis.facts import is_final, is_terminating
-from virt_core.apis.importplan import Progress
+from virt_core.apis.importplan import Progress, pod_name
 from virt_core.apis.pods import Pod
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
@@ -79,7 +79,7 @@ class DataVolumeController:
         claim = self._claims.get(key_of(volume))
         copied = spec.source.pvc if spec.source is not None else None
         source = f"{volume.metadata.namespace}/{copied.name}" if copied is not None else ""
-        pod = self._pods.get(f"{volume.metadata.namespace}/{pod_name(volume)}")
+        pod = self._pods.get(f"{volume.metadata.namespace}/{pod_name(volume.metadata.name)}")
         if pod is not None and not any(ref.uid == volume.metadata.uid for ref in pod.metadata.owner_references):
             pod = None
         unbound = claim is not None and claim.status.phase != "Bound"

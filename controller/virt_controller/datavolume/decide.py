@@ -176,7 +176,8 @@ def _percent(progress: Progress | None, before: str) -> str:
 def _why_pending(pod: Pod) -> str:
     waiting = [s.state.waiting for s in pod.status.container_statuses if s.state is not None and s.state.waiting]
     said = [f"{each.reason}: {each.message}" if each.message else each.reason for each in waiting]
-    said += [c.message for c in pod.status.conditions if c.type == "PodScheduled" and c.status == names.FALSE]
+    placed = [c for c in pod.status.conditions if c.type == names.CONDITION_POD_SCHEDULED]
+    said += [each.message for each in placed if each.status == names.FALSE]
     return "; ".join(text for text in said if text)[:1024]
 
 

@@ -20,6 +20,8 @@ def kind_of(spec: DataVolumeSpec) -> str:
         return importplan.IMAGE if source.registry.pull_method == "node" else importplan.REGISTRY
     if source.pvc is not None:
         return importplan.CLONE
+    if source.upload is not None:
+        return importplan.UPLOAD
     return importplan.BLANK if source.blank is not None else ""
 
 

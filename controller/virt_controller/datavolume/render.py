@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 from virt_controller.datavolume.plan import image_of
@@ -28,7 +27,6 @@ from virt_core.apis.podvolumes import ConfigMapVolumeSource, ImageVolumeSource, 
 from virt_core.apis.registry import owner_reference
 
 _CLAIM = "claim"
-_MAX_NAME = 253
 #: A stream needs little; xz and zstd may ask for a window of 128 MiB.
 _REQUESTS: dict[str, str | int | float] = {"cpu": "100m", "memory": "64Mi"}
 _LIMITS: dict[str, str | int | float] = {"memory": "512Mi"}
@@ -42,13 +40,6 @@ class _Mounted:
     path: str
 
 
-def pod_name(volume: DataVolume) -> str:
-    name = f"importer-{volume.metadata.name}"
-    if len(name) <= _MAX_NAME:
-        return name
-    return f"{name[: _MAX_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
 def importer_pod(volume: DataVolume, spec: DataVolumeSpec, plan: ImportPlan, config: TemplateConfig) -> Pod:
     more = [*_mounted(spec), *_source(spec, plan)]
     claim = Volume(
@@ -56,7 +47,7 @@ def importer_pod(volume: DataVolume, spec: DataVolumeSpec, plan: ImportPlan, con
     )
     return Pod(
         metadata=ObjectMeta(
-            name=pod_name(volume),
+            name=importplan.pod_name(volume.metadata.name),
             namespace=volume.metadata.namespace,
             labels={names.LABEL_APP: names.APP_IMPORTER},
             owner_references=[owner_reference(volume)],

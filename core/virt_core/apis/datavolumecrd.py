@@ -83,7 +83,23 @@ def _claim(schema: Schema, *, sized: bool) -> None:
 
 def _anything() -> Schema:
     """It is refused whatever is in it."""
-    return {"type": "object"}
+    return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+
+
+def roles() -> list[Schema]:
+    """What the usual roles of a namespace may do with DataVolumes, as CDI's own roles say it."""
+    changes = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"]
+    return [_role("edit", changes, ("admin", "edit")), _role("view", ["get", "list", "watch"], ("view",))]
+
+
+def _role(name: str, verbs: list[str], part_of: tuple[str, ...]) -> Schema:
+    labels = {f"rbac.authorization.k8s.io/aggregate-to-{each}": "true" for each in part_of}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": f"virtpod:datavolumes:{name}", "labels": {names.LABEL_APP: "", **labels}},
+        "rules": [{"apiGroups": ["cdi.kubevirt.io"], "resources": ["datavolumes"], "verbs": verbs}],
+    }
 
 
 def definition() -> Schema:

@@ -6,6 +6,8 @@ importer tells how far it is at `GET /progress` on `PORT`, as a `Progress`.
 
 from __future__ import annotations
 
+import hashlib
+
 from virt_core.apis import names
 from virt_core.apis.base import Struct
 
@@ -13,17 +15,20 @@ PROGRAM = names.APP_IMPORTER
 PLAN = "VIRTPOD_IMPORT"
 PORT = 8185
 PATH_PROGRESS = "/progress"
+#: Of the Pod's loopback; the path is that of CDI's upload proxy.
+UPLOAD_PORT = 8190
+PATH_UPLOAD = "/v1beta1/upload"
 #: Where the claim is, by its kind, and where what else the plan needs is mounted.
 DIRECTORY, DEVICE = "/data", "/dev/virtpod-import"
 SOURCE_DIRECTORY, SOURCE_DEVICE = "/source", "/dev/virtpod-source"
-CREDENTIALS, CERTIFICATES, UPLOAD_KEY, SECRET_HEADERS = (
+CREDENTIALS, CERTIFICATES, SECRET_HEADERS = (
     "/var/run/virtpod/credentials",
     "/var/run/virtpod/certificates",
-    "/var/run/virtpod/upload",
     "/var/run/virtpod/headers",
 )
 #: Kinds of sources.
 BLANK, HTTP, REGISTRY, IMAGE, UPLOAD, CLONE = "blank", "http", "registry", "image", "upload", "clone"
+_MAX_NAME = 253
 #: A termination message has 4096 bytes at most.
 MAX_MESSAGE = 3000
 
@@ -38,6 +43,14 @@ DENIED = "SourceDenied"
 INVALID = "InvalidSource"
 TROUBLE = "TransferFailed"
 FINAL = frozenset({REFUSED, CHECKSUM, TOO_SMALL, NO_SPACE, NOT_FOUND, DENIED, INVALID})
+
+
+def pod_name(volume: str) -> str:
+    """Of the importer Pod of a DataVolume."""
+    name = f"importer-{volume}"
+    if len(name) <= _MAX_NAME:
+        return name
+    return f"{name[: _MAX_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 class ImportPlan(Struct):
@@ -59,8 +72,6 @@ class ImportPlan(Struct):
     preallocate: bool = False
     #: The source of a clone is a device.
     source_block: bool = False
-    #: What a request to upload must name: the UID of the claim.
-    claim_uid: str = ""
 
 
 class Progress(Struct):

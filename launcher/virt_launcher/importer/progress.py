@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from virt_core.apis.base import encode
 from virt_core.apis.importplan import PATH_PROGRESS, PROGRAM, Progress
 
 _TIMEOUT_S = 5.0
+_AT_ONCE = 8
 
 
 class Meter:
@@ -47,9 +49,26 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
+    """Takes a few at a time. Anybody on the Pod network may call; who is too many is hung up on."""
+
     daemon_threads = True
-    #: Who asks more often at once waits.
     request_queue_size = 16
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self._places = threading.BoundedSemaphore(_AT_ONCE)
+        super().__init__(address, handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
 
 def serve(meter: Meter, address: tuple[str, int], handler: type[Handler] = Handler) -> Server:

@@ -20,6 +20,7 @@ from virt_launcher.importer.journal import Journal
 from virt_launcher.importer.progress import Meter, serve
 from virt_launcher.importer.registry import Registry, parse
 from virt_launcher.importer.target import DeviceTarget, FileTarget, Target
+from virt_launcher.importer.upload import receive
 
 #: A source that changes this often while it is read will not stand still.
 _MAX_CHANGES = 3
@@ -161,10 +162,15 @@ def _clone(job: Job) -> ImportReport:
         os.close(fd)
 
 
+def _upload(job: Job) -> ImportReport:
+    return receive(job.filler, job.meter)
+
+
 _SOURCES: dict[str, Callable[[Job], ImportReport]] = {
     importplan.BLANK: _blank,
     importplan.HTTP: _http,
     importplan.REGISTRY: _registry,
     importplan.IMAGE: _image,
     importplan.CLONE: _clone,
+    importplan.UPLOAD: _upload,
 }

@@ -12,7 +12,7 @@ import msgspec
 
 from virt_core import manifests
 from virt_core.apis import names
-from virt_core.apis.datavolumecrd import definition
+from virt_core.apis.datavolumecrd import definition, roles
 from virt_local.apiserver.security.bootstrap_roles import bootstrap_objects
 from virt_local.storage.objects import late_storage_class, snapshot_class, snapshot_definitions, storage_class
 from virt_local.up.instance import Instance
@@ -33,7 +33,7 @@ def base_objects(material: Material) -> list[Object]:
 def product_objects(instance: Instance, material: Material) -> list[Object]:
     """Virtpod's own CRDs, accounts, webhooks and API services, and where virt-api listens."""
     bundle = base64.b64encode(material.virtpod_ca.pem).decode()
-    own = (_virt_api_endpoint(instance), network_definitions(), definition())
+    own = (_virt_api_endpoint(instance), network_definitions(), definition(), *roles())
     return [*_cached_manifests(instance.run_dir, bundle), *map(_marked, own)]
 
 

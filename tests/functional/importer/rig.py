@@ -32,6 +32,7 @@ def import_from(claim: Path, url: str = "", **changes: Any) -> ImportReport:
         credentials=beside / "credentials",
         certificates=beside / "certificates",
         secret_headers=beside / "headers",
+        source_directory=str(beside / "source"),
         address=("127.0.0.1", 0),
         clock=Hasty(),
     )

@@ -40,7 +40,9 @@ class HandshakeRefused(Exception):
         self.message = message
 
 
-def open_websocket(connection: Connection, path: str) -> tuple[socket.socket, WSConnection]:
+def open_websocket(
+    connection: Connection, path: str, subprotocol: str = SUBPROTOCOL_PLAIN
+) -> tuple[socket.socket, WSConnection]:
     """The socket, and its protocol, which may have read beyond the handshake. Raises HandshakeRefused, Unreachable."""
     deadline = time.monotonic() + _HANDSHAKE_S
     address = urlsplit(connection.server)
@@ -48,7 +50,7 @@ def open_websocket(connection: Connection, path: str) -> tuple[socket.socket, WS
     try:
         opened = _dial(connection, address)
         try:
-            opened.sendall(protocol.send(_request(connection, address, path)))
+            opened.sendall(protocol.send(_request(connection, address, path, subprotocol)))
             _await_upgrade(opened, protocol, deadline)
         except BaseException:
             opened.close()
@@ -72,9 +74,9 @@ def _dial(connection: Connection, address: SplitResult) -> socket.socket:
         raise
 
 
-def _request(connection: Connection, address: SplitResult, path: str) -> Request:
+def _request(connection: Connection, address: SplitResult, path: str, subprotocol: str) -> Request:
     identity = [(name.encode(), value.encode()) for name, value in connection.headers().items()]
-    return Request(address.netloc, address.path + path, extra_headers=identity, subprotocols=[SUBPROTOCOL_PLAIN])
+    return Request(address.netloc, address.path + path, extra_headers=identity, subprotocols=[subprotocol])
 
 
 def _await_upgrade(opened: socket.socket, protocol: WSConnection, deadline: float) -> None:

@@ -15,6 +15,7 @@ from wsproto.connection import ConnectionState
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping
 from wsproto.frame_protocol import CloseReason
 
+from virt_core.apis.names import SUBPROTOCOL_PLAIN
 from virt_core.kube.connect import Connection
 from virtctl.stream.handshake import HandshakeRefused, open_websocket
 
@@ -33,11 +34,11 @@ _IN_ORDER = (CloseReason.NORMAL_CLOSURE, CloseReason.NO_STATUS_RCVD, CloseReason
 class Stream:
     """For one thread. Poll `fileno` for reading, and for writing while `unsent` is not 0."""
 
-    def __init__(self, connection: Connection, path: str) -> None:
+    def __init__(self, connection: Connection, path: str, subprotocol: str = SUBPROTOCOL_PLAIN) -> None:
         self.reason = ""
         #: The other side went away, and can be had again.
         self.moved = False
-        self._socket, self._protocol = open_websocket(connection, path)
+        self._socket, self._protocol = open_websocket(connection, path, subprotocol)
         self._socket.setblocking(False)
         #: What came with the answer to the handshake is there already.
         self._received: deque[Event] = deque(self._protocol.events())

@@ -28,8 +28,9 @@ STORAGE: tuple[Feature, ...] = (
     _storage(WORKS, "persistent volume claims", "files and block devices, whose disks grow with them, also in a running"
              " guest; ephemeral: a layer that is thrown away",
              fields="volumes[].persistentVolumeClaim volumes[].ephemeral", gates="ExpandDisks"),
-    _storage(WORKS, "DataVolumes", "where the cluster has CDI", fields="volumes[].dataVolume",
-             vm_fields="dataVolumeTemplates"),
+    _storage(WORKS, "DataVolumes", "by CDI where the cluster has it; else by our own importer (virt-local; the chart's"
+             " value dataVolumes.enabled): http, registry, upload, blank and copies of claims of the same namespace",
+             fields="volumes[].dataVolume", vm_fields="dataVolumeTemplates"),
     _storage(GATED, "a disk in a directory of the node", fields="volumes[].hostDisk", gates="HostDisk"),
     _storage(WORKS, "small disks of text", fields="volumes[].configMap volumes[].secret volumes[].downwardAPI"),
     _storage(WORKS, "disks, LUNs and CD-ROMs with their options", fields="domain.devices.disks[].disk"

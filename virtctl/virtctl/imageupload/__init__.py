@@ -1,0 +1,1 @@
+"""`virtctl image-upload`: a disk of yours into a claim."""
