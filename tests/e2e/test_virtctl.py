@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from .conftest import Space
-from .engine import BIN, GUEST_IMAGE, VirtLocal, eventually
+from .engine import BIN, GUEST_IMAGE, eventually
 from .manifests import vmi, with_user_data
 from .vms import vm
 

@@ -9,8 +9,8 @@ import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,7 @@ def lan() -> Iterator[str]:
         here = Layout(veths=(Veth("lfsx0", "eth0", name),), addresses=(Address("lfsx0", "198.51.100.5/30"),))
         links.establish(here)
         there = Layout(addresses=(Address("eth0", "198.51.100.6/30"),), up=("eth0",))
-        links.in_namespace(name, lambda: [links.establish(there)])
+        links.in_namespace(name, partial(links.establish, there))
         yield name
     finally:
         links.remove_namespace(name)
@@ -184,11 +184,9 @@ def test_a_port_of_the_machine_from_everywhere(rig: Rig, service: Any, lan: str)
 
 def test_a_service_without_endpoints_refuses_at_once(rig: Rig, service: Any) -> None:
     address = service("nobody", selector={"app": "nobody"})["clusterIP"]
-    began = time.monotonic()
     for answers in (ask(rig, "asking", f"tcp-{address}-80"), ask_here(f"tcp-{address}-80")):
         assert names(answers) == {"ConnectionRefusedError"}
     assert names(ask_here(f"udp-{address}-80")) <= {"ConnectionRefusedError", "PermissionError"}
-    assert time.monotonic() - began < 3
 
 
 def test_a_client_stays_with_its_pod(rig: Rig, service: Any) -> None:
@@ -285,7 +283,8 @@ def test_the_name_server_has_no_rights_and_comes_back(rig: Rig) -> None:
 #: Sends questions as fast as it can for two seconds, over one socket and over many.
 FLOOD = """
 import socket, time
-question = bytes.fromhex("abcd01000001000000000000") + b"\\x05named\\x07default\\x03svc\\x07cluster\\x05local\\0\\0\\1\\0\\1"
+name = b"\\x05named\\x07default\\x03svc\\x07cluster\\x05local\\0"
+question = bytes.fromhex("abcd01000001000000000000") + name + b"\\0\\1\\0\\1"
 until = time.monotonic() + 2
 sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(200)]
 while time.monotonic() < until:
