@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.framework.names import NoAnswer, resolve
 
+from tests.framework.names import NoAnswer, resolve
 from virt_local.controllers.services.dnsmasq import UID
 from virt_local.up import links
 from virt_local.up.links import Address, Layout, Veth
