@@ -64,6 +64,8 @@ def test_resolv_conf_with_the_name_server_of_the_instance(tmp_path: Path) -> Non
     config = {"nameservers": ["9.9.9.9"], "options": [{"name": "ndots", "value": "1"}]}
     text = resolv_conf(pod(dnsConfig=config), host, dns)
     assert text.endswith("nameserver 10.1.0.2\nnameserver 9.9.9.9\noptions ndots:1\n"), "what the Pod says, wins"
+    text = resolv_conf(pod(dnsConfig={"nameservers": ["9.9.9.8", "9.9.9.9"]}), host, ("10.1.0.2", "fd00::2"))
+    assert "nameserver 10.1.0.2\nnameserver 9.9.9.8\nnameserver 9.9.9.9\noptions" in text
 
 
 def test_cgroup_hierarchies_of_a_hybrid_machine() -> None:
