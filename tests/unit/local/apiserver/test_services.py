@@ -221,3 +221,20 @@ def test_affinity_gets_its_default(run: Any) -> None:
         assert spec["sessionAffinityConfig"] == {"clientIP": {"timeoutSeconds": 10800}}
 
     run(scenario)
+
+
+def test_what_was_given_is_known_after_a_restart(tmp_path: Path) -> None:
+    async def once(body: dict[str, Any]) -> dict[str, Any]:
+        server = Server.open(tmp_path / "state.db", ranges=parse_ranges(RANGES))
+        await server.start()
+        try:
+            return dict((await Client(server).send("POST", PLACE, body))["spec"])
+        finally:
+            await server.close()
+
+    spec = asyncio.run(once(service("before", type="NodePort")))
+    with pytest.raises(ApiError, match="already allocated"):
+        asyncio.run(once(service("after", clusterIP=spec["clusterIP"])))
+    number = spec["ports"][0]["nodePort"]
+    with pytest.raises(ApiError, match="already allocated"):
+        asyncio.run(once(service("after", type="NodePort", ports=[{"port": 80, "nodePort": number}])))
