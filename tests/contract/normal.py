@@ -31,7 +31,7 @@ MASKED = {
     "caBundle": "CA",
     "authentication.kubernetes.io/credential-id": "ID",
 }
-#: virt-local has no service proxy, so it hands out no addresses and ports that nobody would answer.
+#: Each server chooses from a range of its own.
 ALLOCATED = ("clusterIP", "clusterIPs", "nodePort")
 #: Columns of a table that show how long ago something was.
 AGES = ("Age", "Last Seen", "First Seen", "Created At", "Last Schedule")

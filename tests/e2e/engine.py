@@ -246,4 +246,5 @@ class VirtLocal(Engine):
         links = subprocess.run(["ip", "-br", "link"], capture_output=True, text=True, check=True).stdout
         left += [f"link {line.split()[0]}" for line in links.splitlines() if line.startswith(self.instance + "-")]
         left += [f"cgroup {path}" for path in Path("/sys/fs/cgroup").glob(f"**/virtpod-{self.instance}")]
+        left += [f"directory {path}" for path in Path("/run").glob(f"virtpod-dns-{self.instance}")]
         return left

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -72,7 +73,7 @@ def lan(engine: VirtLocal) -> Iterator[tuple[str, str]]:
     try:
         links.establish(Layout(veths=(Veth(link, "eth0", name),), addresses=(Address(link, "198.51.100.9/30"),)))
         there = Layout(addresses=(Address("eth0", "198.51.100.10/30"),), up=("eth0",))
-        links.in_namespace(name, lambda: [links.establish(there)])
+        links.in_namespace(name, partial(links.establish, there))
         yield name, "198.51.100.9"
     finally:
         links.remove_namespace(name)

@@ -17,6 +17,7 @@ from virt_local.apiserver.builtins.service_fields import (
     NONE,
     choose_families,
     drop_unneeded,
+    is_address,
     keep_assigned,
     needs_address,
     needs_node_ports,
@@ -82,9 +83,9 @@ class Addresses:
             self._held -= got
 
     def _addresses(self, spec: Object, mine: frozenset[str], got: set[str]) -> list[Cause]:
-        if not needs_address(spec):
-            return []
         wanted = list(spec.get("clusterIPs") or ())
+        if not needs_address(spec) or not all(map(is_address, wanted)):
+            return []  # The rules of its kind name what is none.
         for index, family in enumerate(spec["ipFamilies"]):
             try:
                 if index >= len(wanted):

@@ -48,7 +48,11 @@ def resolv_conf(pod: Pod, host_file: Path, cluster_dns: tuple[str, ...] = ()) ->
             option.name: f"{option.name}:{option.value}" if option.value else option.name for option in extra.options
         }
         options = [*(each for each in options if each.partition(":")[0] not in own), *own.values()]
-    lines = [f"nameserver {server}" for server in list(dict.fromkeys(servers))[:_SERVERS_MAX]]
+    servers = list(dict.fromkeys(servers))
+    if len(servers) > _SERVERS_MAX:
+        # Our second address is the same server once more: what the Pod asks for goes first.
+        servers = [each for each in servers if each not in cluster_dns[1:]]
+    lines = [f"nameserver {server}" for server in servers[:_SERVERS_MAX]]
     if searches:
         lines.insert(0, "search " + " ".join(dict.fromkeys(searches)))
     if options:

@@ -115,8 +115,7 @@ def has_ipv6() -> bool:
 
 def route_bridged_here() -> None:
     """In the namespace of the calling thread, which is ours alone: what a Pod sends to itself by a Service is routed.
-    With the kernel's rules for bridged packets it would be bridged, and a bridge sends nothing back to where it came
-    from."""
+    With the kernel's rules for bridged packets it would be bridged, and a bridge sends nothing back whence it came."""
     for name in ("iptables", "ip6tables"):
         switch = Path(f"/proc/sys/net/bridge/bridge-nf-call-{name}")
         if switch.exists():

@@ -78,7 +78,7 @@ _OF_ONE, _OF_ALL, _CALLS = 200, 2000, 4
 
 
 def dns_table(instance: Instance, family: str) -> str:
-    """For the name server's own namespace: it is asked, asks others, and does nothing else."""
+    """For the name server's own namespace: the instance asks it, it asks others, and does nothing else."""
     kind = {"ip": "ipv4_addr", "ip6": "ipv6_addr"}[family]
     table = f"{family} {instance.nft_table}"
     return f"""add table {table}
@@ -101,6 +101,7 @@ table {table} {{
   chain input {{
     type filter hook input priority filter; policy drop;
     iifname "lo" accept
+    meta l4proto {{ tcp, udp }} th dport 53 {family} saddr != {_network(instance, family)} counter drop
     udp dport 53 update @askers {{ {family} saddr limit rate over {_OF_ONE}/second burst {_OF_ONE} packets }} drop
     udp dport 53 limit rate over {_OF_ALL}/second burst {_OF_ALL} packets counter drop
     udp dport 53 accept
@@ -124,6 +125,10 @@ table {table} {{
 
 def _dns_address(instance: Instance, family: str) -> str:
     return instance.dns_address if family == "ip" else instance.dns_address_v6
+
+
+def _network(instance: Instance, family: str) -> str:
+    return str(instance.network) if family == "ip" else instance.network_v6
 
 
 def _pods_of_all(instance: Instance, family: str) -> str:

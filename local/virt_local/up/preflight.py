@@ -35,7 +35,8 @@ TOOLS = (
     Tool(("conmon",), "conmon", "keeps a container's log and exit code while we restart"),
     Tool(("nft",), "nftables", "lets Pods reach the outside"),
     Tool(("nsenter",), "util-linux", "starts programs in a node's network"),
-    Tool(("dnsmasq",), "dnsmasq-base", "gives guests their addresses", components_only=True),
+    Tool(("setpriv",), "util-linux", "takes its rights from the name server"),
+    Tool(("dnsmasq",), "dnsmasq-base", "knows the names of Services, and gives guests their addresses"),
     Tool(("libvirtd", "virtqemud"), "libvirt-daemon", "manages QEMU", components_only=True),
     Tool(
         ("qemu-system-x86_64", "qemu-system-aarch64", "qemu-system-s390x"),

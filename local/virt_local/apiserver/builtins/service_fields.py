@@ -59,6 +59,14 @@ def _unserved(spec: Object, families: list[str], served: list[str]) -> list[Caus
     return causes
 
 
+def is_address(text: str) -> bool:
+    """In its shortest form only: the same address in two forms would be taken twice."""
+    try:
+        return str(ipaddress.ip_address(text)) == text
+    except ValueError:
+        return False
+
+
 def _family(text: str) -> str:
     try:
         return f"IPv{ipaddress.ip_address(text).version}"

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Any
 
-from virt_local.apiserver.builtins.service_fields import NONE
+from virt_local.apiserver.builtins.service_fields import NONE, is_address
 from virt_local.apiserver.errors import Cause
 from virt_local.apiserver.meta import is_dns_label, is_label_value, is_qualified_name, is_subdomain
 from virt_local.apiserver.schema.validate import bad_value, forbidden, required, shown, unsupported
@@ -137,7 +137,7 @@ def _check_addresses(spec: Object) -> list[Cause]:
     causes = [
         bad_value(f"spec.clusterIPs[{index}]", text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
         for index, text in enumerate(given)
-        if not _is_address(text)
+        if not is_address(text)
     ]
     families = spec.get("ipFamilies") or []
     if not causes and len(given) > len(families):
@@ -147,14 +147,6 @@ def _check_addresses(spec: Object) -> list[Cause]:
             why = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
             causes.append(bad_value(f"spec.clusterIPs[{index}]", text, why))
     return causes
-
-
-def _is_address(text: str) -> bool:
-    """In its shortest form only: the same address in two forms would be taken twice."""
-    try:
-        return str(ipaddress.ip_address(text)) == text
-    except ValueError:
-        return False
 
 
 def _check_change(spec: Object, before: Object) -> list[Cause]:
@@ -196,5 +188,5 @@ def _check_endpoint(endpoint: Object, path: str, kind: object) -> list[Cause]:
     return [
         bad_value(f"{path}[{index}]", text, f"must be a valid {kind} address")
         for index, text in enumerate(addresses)
-        if not _is_address(text) or f"IPv{ipaddress.ip_address(text).version}" != kind
+        if not is_address(text) or f"IPv{ipaddress.ip_address(text).version}" != kind
     ]

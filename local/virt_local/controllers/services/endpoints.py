@@ -10,7 +10,10 @@ from virt_core.kube.controller import Controller, Result
 from virt_core.kube.errors import AlreadyExists, NotFound
 from virt_core.kube.informer import Informer
 from virt_core.kube.workqueue import WorkQueue
+from virt_core.runtime.logs import get_logger
 from virt_local.controllers.services.slices import MANAGED_BY, MANAGER, SERVICE_NAME, chooses, facts, same, slices_of
+
+log = get_logger("virt-local.services")
 
 
 class Endpoints:
@@ -57,8 +60,8 @@ class Endpoints:
         try:
             self._client.create(piece)
         except AlreadyExists:
-            # Somebody took its name, or the informer is behind: with ours in place we are called again.
-            return
+            # The informer is behind; or somebody has a slice of that name, which is not ours to change.
+            log.warning("a slice of that name is already there", slice=key_of(piece))
         except NotFound:
             return  # The namespace is gone.
 

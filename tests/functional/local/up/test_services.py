@@ -3,19 +3,21 @@ its network; two nodes."""
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.framework.names import NoAnswer, resolve
 from virt_local.controllers.services.dnsmasq import UID
 from virt_local.up import links
 from virt_local.up.links import Address, Layout, Veth
@@ -159,7 +161,7 @@ def lan() -> Iterator[str]:
         here = Layout(veths=(Veth("lfsx0", "eth0", name),), addresses=(Address("lfsx0", "198.51.100.5/30"),))
         links.establish(here)
         there = Layout(addresses=(Address("eth0", "198.51.100.6/30"),), up=("eth0",))
-        links.in_namespace(name, lambda: [links.establish(there)])
+        links.in_namespace(name, partial(links.establish, there))
         yield name
     finally:
         links.remove_namespace(name)
@@ -184,11 +186,9 @@ def test_a_port_of_the_machine_from_everywhere(rig: Rig, service: Any, lan: str)
 
 def test_a_service_without_endpoints_refuses_at_once(rig: Rig, service: Any) -> None:
     address = service("nobody", selector={"app": "nobody"})["clusterIP"]
-    began = time.monotonic()
     for answers in (ask(rig, "asking", f"tcp-{address}-80"), ask_here(f"tcp-{address}-80")):
         assert names(answers) == {"ConnectionRefusedError"}
     assert names(ask_here(f"udp-{address}-80")) <= {"ConnectionRefusedError", "PermissionError"}
-    assert time.monotonic() - began < 3
 
 
 def test_a_client_stays_with_its_pod(rig: Rig, service: Any) -> None:
@@ -232,9 +232,10 @@ def test_names(rig: Rig, service: Any) -> None:
     short, whole = "tcp-named-80", "udp-named.default.svc.cluster.local-80"
     eventually(lambda: names(ask(rig, "asking", *[short, whole] * 4)) == {"one", "two"})
     eventually(lambda: dig("named.default.svc.cluster.local") == [address])
-    eventually(lambda: dig("-x", address) == ["named.default.svc.cluster.local."])
+    reverse = ipaddress.ip_address(address).reverse_pointer
+    eventually(lambda: dig(reverse, "PTR") == ["named.default.svc.cluster.local"])
     eventually(
-        lambda: dig("SRV", "_tcp._tcp.named.default.svc.cluster.local") == ["0 0 80 named.default.svc.cluster.local."]
+        lambda: dig("_tcp._tcp.named.default.svc.cluster.local", "SRV") == ["80 named.default.svc.cluster.local"]
     )
     assert dig("nothing.default.svc.cluster.local") == []
     resolv = rig.kubectl("exec", "asking", "--", "cat", "/etc/resolv.conf")
@@ -254,10 +255,11 @@ def test_a_headless_service_names_its_pods(rig: Rig, service: Any) -> None:
     eventually(lambda: dig("own.bare.default.svc.cluster.local") == [])
 
 
-def dig(*words: str, server: str = "10.224.0.2") -> list[str]:
-    command = ["dig", "+short", "+time=2", "+tries=1", f"@{server}", *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    return done.stdout.split("\n")[:-1] if done.returncode == 0 else ["no answer"]
+def dig(name: str, kind: str = "A") -> list[str]:
+    try:
+        return resolve("10.224.0.2", name, kind)
+    except NoAnswer:
+        return ["no answer"]
 
 
 def dnsmasq() -> int:
@@ -277,6 +279,8 @@ def test_the_name_server_has_no_rights_and_comes_back(rig: Rig) -> None:
     assert {int(facts[name], 16) for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {0}
     assert facts["NoNewPrivs"].strip() == "1"
     assert Path("/run/virtpod-dns-lfs").stat().st_mode & 0o007 == 0
+    closed = [f"tcp-10.224.0.1-{rig.port}", "tcp-10.224.0.11-10250", "tcp-10.224.0.12-10250"]
+    assert names(ask_here(*closed, netns="lfs-dns")) <= {"TimeoutError", "PermissionError"}, "it asks, and no more"
     os.kill(pid, signal.SIGKILL)
     eventually(lambda: dnsmasq() not in (0, pid))
     eventually(lambda: dig("nothing.default.svc.cluster.local") == [])
@@ -285,8 +289,8 @@ def test_the_name_server_has_no_rights_and_comes_back(rig: Rig) -> None:
 #: Sends questions as fast as it can for two seconds, over one socket and over many.
 FLOOD = """
 import socket, time
-question = bytes.fromhex("abcd01000001000000000000")
-question += b"\\x05named\\x07default\\x03svc\\x07cluster\\x05local\\0\\0\\1\\0\\1"
+name = b"\\x05named\\x07default\\x03svc\\x07cluster\\x05local\\0"
+question = bytes.fromhex("abcd01000001000000000000") + name + b"\\0\\1\\0\\1"
 until = time.monotonic() + 2
 sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(200)]
 while time.monotonic() < until:

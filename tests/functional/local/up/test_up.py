@@ -85,14 +85,6 @@ def test_a_claim_shows_its_class_and_why_it_is_pending(rig: Rig) -> None:
     rig.kubectl("delete", "pvc", "data", "raw")
 
 
-def test_a_service_that_would_do_nothing_is_refused(rig: Rig) -> None:
-    command = ["kubectl", "create", "service", "nodeport", "door", "--tcp=22"]
-    done = subprocess.run(command, env=rig.env, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 1
-    assert "virtctl port-forward" in done.stderr
-    assert "door" not in rig.kubectl("get", "services")
-
-
 def test_pods_spread_over_the_nodes_and_reach_each_other(rig: Rig) -> None:
     serve = "exec python3 -m http.server 8000 --bind ::"
     rig.run_pod("one", serve)

@@ -50,6 +50,24 @@ def test_resolv_conf_policies(tmp_path: Path) -> None:
     assert resolv_conf(pod(), tmp_path / "absent") == "\n"
 
 
+def test_resolv_conf_with_the_name_server_of_the_instance(tmp_path: Path) -> None:
+    host = tmp_path / "resolv.conf"
+    host.write_text("nameserver 10.0.0.53\nsearch here\noptions ndots:2\n")
+    own, dns = "search n.svc.cluster.local svc.cluster.local cluster.local here\nnameserver 10.1.0.2\n", ("10.1.0.2",)
+    assert resolv_conf(pod(), host, dns) == own + "options ndots:5\n"
+    assert (
+        resolv_conf(pod(hostNetwork=True, dnsPolicy="ClusterFirstWithHostNet"), host, dns) == own + "options ndots:5\n"
+    )
+    plain = "search here\nnameserver 10.0.0.53\noptions ndots:2\n"
+    assert resolv_conf(pod(dnsPolicy="Default"), host, dns) == plain
+    assert resolv_conf(pod(hostNetwork=True, dnsPolicy="ClusterFirst"), host, dns) == plain
+    config = {"nameservers": ["9.9.9.9"], "options": [{"name": "ndots", "value": "1"}]}
+    text = resolv_conf(pod(dnsConfig=config), host, dns)
+    assert text.endswith("nameserver 10.1.0.2\nnameserver 9.9.9.9\noptions ndots:1\n"), "what the Pod says, wins"
+    text = resolv_conf(pod(dnsConfig={"nameservers": ["9.9.9.8", "9.9.9.9"]}), host, ("10.1.0.2", "fd00::2"))
+    assert "nameserver 10.1.0.2\nnameserver 9.9.9.8\nnameserver 9.9.9.9\noptions" in text
+
+
 def test_cgroup_hierarchies_of_a_hybrid_machine() -> None:
     text = (
         "31 25 0:27 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset\n"

@@ -1,4 +1,4 @@
-"""Services on which nothing would act are refused, and claims get the default class."""
+"""What nobody would do for a Service is refused, and claims get the default class."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import AdmissionRequest
 from virt_local.apiserver.security.claim_admission import DefaultClass
-from virt_local.apiserver.security.service_admission import refuse_idle_service
+from virt_local.apiserver.security.service_admission import refuse_idle_service, warnings_about
 
 PORTS = [{"port": 22}]
 
@@ -32,34 +32,39 @@ def service(spec: dict[str, Any], old: dict[str, Any] | None = None, namespace: 
 @pytest.mark.parametrize(
     ("spec", "field"),
     [
-        ({"selector": {"vmi.kubevirt.io/id": "guest"}}, "spec.selector"),
-        ({"selector": {"app": "x"}, "clusterIP": "None", "type": "ClusterIP"}, "spec.selector"),
-        ({"type": "NodePort"}, "spec.type NodePort"),
-        ({"type": "LoadBalancer", "selector": {"app": "x"}}, "spec.type LoadBalancer"),
         ({"type": "ExternalName", "externalName": "example.org"}, "spec.type ExternalName"),
+        ({"externalIPs": ["192.0.2.1"]}, "spec.externalIPs"),
+        ({"type": "LoadBalancer", "loadBalancerIP": "192.0.2.1"}, "spec.loadBalancerIP"),
+        ({"type": "LoadBalancer", "loadBalancerSourceRanges": ["192.0.2.0/24"]}, "spec.loadBalancerSourceRanges"),
+        ({"ports": [{"port": 22}, {"port": 23, "protocol": "SCTP"}]}, "spec.ports[1].protocol SCTP"),
     ],
 )
-def test_what_would_never_answer_is_refused_with_the_way_out(spec: dict[str, Any], field: str) -> None:
+def test_what_nobody_would_do_is_refused(spec: dict[str, Any], field: str) -> None:
     with pytest.raises(errors.ApiError) as refused:
         refuse_idle_service(service(spec))
     assert refused.value.code == 403
     assert f'services "door" is forbidden: {field}: ' in refused.value.message
-    assert "`virtctl port-forward`" in refused.value.message
 
 
-def test_what_the_api_server_itself_uses_is_kept() -> None:
-    """Endpoints written by hand, and virt-api's own Service."""
+def test_what_works_is_kept() -> None:
     refuse_idle_service(service({}))
     refuse_idle_service(service({"clusterIP": "None"}))
-    refuse_idle_service(service({"selector": {"kubevirt.io": "virt-api"}}, namespace="virtpod"))
+    refuse_idle_service(service({"selector": {"vmi.kubevirt.io/id": "guest"}, "type": "NodePort"}))
+
+
+def test_a_load_balancer_is_kept_with_a_word() -> None:
+    asked = service({"type": "LoadBalancer"})
+    refuse_idle_service(asked)
+    assert "stays pending" in warnings_about(asked)[0]
+    assert warnings_about(service({})) == []
 
 
 def test_one_that_is_there_can_be_changed_but_not_made_worse() -> None:
-    selector = {"selector": {"app": "x"}}
-    refuse_idle_service(service(selector, old=selector))
-    refuse_idle_service(service({}, old=selector))
+    outside = {"externalIPs": ["192.0.2.1"]}
+    refuse_idle_service(service(outside, old=outside))
+    refuse_idle_service(service({}, old=outside))
     with pytest.raises(errors.ApiError):
-        refuse_idle_service(service({"type": "NodePort"}, old=selector))
+        refuse_idle_service(service(outside, old={}))
 
 
 def classed(source: FakeSource, claim: dict[str, Any]) -> Any:
