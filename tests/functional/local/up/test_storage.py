@@ -236,6 +236,56 @@ def test_a_claim_does_not_take_anothers_volume(rig: Rig) -> None:
     rig.kubectl("delete", "pvc", "thief", "victim", "--timeout=30s")
 
 
+def test_a_claim_that_is_written_all_the_time_waits_for_rest(rig: Rig) -> None:
+    """Two files change at once, so no file system has both at one instant; the snapshot says so until they rest."""
+    claim(rig, "restless")
+    script = "while :; do date +%N > /v/a; date +%N > /v/b; done"
+    container = {"name": "c", "image": HOST_IMAGE, "command": ["sh", "-c", script]}
+    mounted = {**container, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "restless"}}]
+    rig.run_pod("writer", "", containers=[mounted], volumes=volumes)
+    place = directory(rig, "restless")
+    eventually((place / "b").exists)
+    snapshot(rig, "patient", "restless")
+    eventually(lambda: "freeze or stop" in rig.kubectl("get", "vs", "patient", "-o", "jsonpath={.status.error}"), 60)
+    assert "SnapshotCreationFailed" in events(rig, "patient")
+    assert not list((rig.data / "volumes" / ".snapshots").iterdir())
+    rig.kubectl("delete", "pod", "writer", "--timeout=40s")
+    done = ready(rig, "patient")
+    assert "error" not in done["status"]
+    rig.kubectl("delete", "vs", "patient", "--timeout=30s")
+    rig.kubectl("delete", "pvc", "restless", "--timeout=30s")
+
+
+def test_a_retained_snapshot_is_bound_again(rig: Rig) -> None:
+    kind = {"apiVersion": "snapshot.storage.k8s.io/v1"}
+    keep = {**kind, "kind": "VolumeSnapshotClass", "metadata": {"name": "keep"}, "driver": "virt-local/hostpath"}
+    rig.kubectl("apply", "-f", "-", stdin=json.dumps({**keep, "deletionPolicy": "Retain"}))
+    claim(rig, "first")
+    run(rig, "pen", "echo kept > /v/x", "first")
+    spec = {"source": {"persistentVolumeClaimName": "first"}, "volumeSnapshotClassName": "keep"}
+    wish = {**kind, "kind": "VolumeSnapshot", "metadata": {"name": "gone"}, "spec": spec}
+    rig.kubectl("apply", "-f", "-", stdin=json.dumps(wish))
+    old = get(rig, "vsc", ready(rig, "gone")["status"]["boundVolumeSnapshotContentName"])
+    rig.kubectl("delete", "vs", "gone", "--timeout=30s")
+    rig.kubectl("delete", "pvc", "first", "--timeout=30s")
+    rig.kubectl("delete", "vsc", old["metadata"]["name"], "--timeout=30s")
+    source = {"snapshotHandle": old["status"]["snapshotHandle"]}
+    ref = {"name": "again", "namespace": "default"}
+    parts = {"deletionPolicy": "Delete", "driver": "virt-local/hostpath", "source": source, "volumeSnapshotRef": ref}
+    content = {**kind, "kind": "VolumeSnapshotContent", "metadata": {"name": "by-hand"}, "spec": parts}
+    rig.kubectl("apply", "-f", "-", stdin=json.dumps(content))
+    again = {"source": {"volumeSnapshotContentName": "by-hand"}}
+    rig.kubectl("apply", "-f", "-", stdin=json.dumps({**wish, "metadata": {"name": "again"}, "spec": again}))
+    assert ready(rig, "again")["status"]["restoreSize"] == "8Mi"
+    from_it = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "again"}
+    claim(rig, "second", dataSource=from_it)
+    assert run(rig, "eye", "cat /v/x", "second") == "kept\n"
+    rig.kubectl("delete", "vs", "again", "--timeout=30s")
+    rig.kubectl("delete", "pvc", "second", "--timeout=30s")
+    assert list((rig.data / "volumes" / ".snapshots").iterdir()) == []
+
+
 def _asked(rig: Rig) -> bool:
     return True
 
