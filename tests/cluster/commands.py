@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .layout import API_PORT, DOMAIN, Layout, Node
+from .storage import volume_dir
 
-CONTROL_PLANE = ("etcd", "apiserver", "controller-manager", "scheduler", "dns")
+CONTROL_PLANE = ("etcd", "apiserver", "controller-manager", "scheduler", "dns", "storage")
 NODE = ("containerd", "kubelet", "kube-proxy", "networks")
 #: A test waits for the death of a node, so it is noticed sooner than by default (50 s); nodes renew every 4 s.
 NODE_GRACE_S = 24
@@ -34,6 +35,7 @@ def control_plane(layout: Layout, programs: Path) -> tuple[Program, ...]:
         _controller_manager(layout, programs),
         _scheduler(layout, programs),
         _dns(layout, programs),
+        _storage(layout),
     )
 
 
@@ -133,6 +135,13 @@ def _scheduler(layout: Layout, programs: Path) -> Program:
 def _dns(layout: Layout, programs: Path) -> Program:
     argv = (str(programs / "coredns"), "-conf", str(layout.state / "Corefile"))
     return Program("dns", argv, ((layout.dns_address, 53),))
+
+
+def _storage(layout: Layout) -> Program:
+    """virt-local's provisioner and snapshotter, from the tree that started the cluster."""
+    config, place = layout.component_kubeconfig("storage"), volume_dir(layout)
+    argv = (sys.executable, "-m", "virt_local.main", "storage", f"--kubeconfig={config}", f"--volume-dir={place}")
+    return Program("storage", argv)
 
 
 def node(layout: Layout, machine: Node, programs: Path) -> tuple[Program, ...]:

@@ -14,9 +14,10 @@ from pathlib import Path
 
 from virt_core.runtime.procs import ProcessGone, ProcessId
 from virt_local.node import kernel
+from virt_local.storage import loops
 from virt_local.up.progress import Progress
 
-from . import binaries, cgroups, machine, network, preflight, supervise, tunables
+from . import binaries, cgroups, machine, network, preflight, storage, supervise, tunables
 from .cluster import signal_process
 from .errors import ClusterError
 from .layout import MAX_NODES, STATE_ROOT, Layout, check_name, load
@@ -33,7 +34,7 @@ def take_down(name: str, progress: Progress, root: Path = STATE_ROOT) -> None:
     if not leftovers(layout):
         progress.line(f"There is no cluster {name!r} here.")
     _stop_processes(layout, progress)
-    removed = network.tear_down(layout)
+    removed = [*network.tear_down(layout), *loops.detach_below(storage.volume_dir(layout))]
     removed += [f"cgroup {layout.cgroup}"] if cgroups.remove(layout.cgroup) else []
     if removed:
         progress.step(f"removed {', '.join(removed)}")

@@ -21,7 +21,7 @@ from virt_local.up.pki import (
     write_secret,
 )
 
-from . import configs, networks
+from . import configs, networks, storage
 from .layout import DOMAIN, Layout, Node
 
 #: Component → who it is; the default roles of Kubernetes know these users.
@@ -32,6 +32,7 @@ CLIENTS = {
     "kube-proxy": Leaf("system:kube-proxy"),
     "dns": Leaf("virtpod:dns"),
     "networks": Leaf(networks.USER),
+    "storage": Leaf(storage.USER),
 }
 
 

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from virt_local.storage.objects import snapshot_class, snapshot_definitions
 from virt_local.up import forwarding, links
 from virt_local.up.manifests import network_definitions
 from virt_local.up.network import forward_policy
@@ -87,6 +88,10 @@ def _add_storage(cluster: Cluster) -> None:
             Path(path).mkdir(parents=True)
     things = {"apiVersion": "v1", "kind": "List", "items": storage.objects(cluster.layout)}
     cluster.kubectl("apply", "-f", "-", stdin=json.dumps(things))
+    cluster.kubectl("apply", "-f", "-", stdin=storage.ROLE)
+    kinds = [each["metadata"]["name"] for each in snapshot_definitions()]
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=30s", "crd", *kinds)
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(snapshot_class()))
 
 
 def _running(name: str, nodes: int | None) -> Cluster | None:

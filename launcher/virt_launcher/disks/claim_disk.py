@@ -3,7 +3,7 @@
 The bytes in there are the user's and all there is of them. So a file that exists is never written by us, only made
 longer when its claim has grown; one that does not exist is made with O_EXCL; nothing is chowned. The directory is the
 user's as well: the file is opened beneath it without following a link, must be a regular file, and is always raw to
-QEMU, whatever its first bytes claim.
+QEMU, whatever its first bytes claim. A qcow2 that somebody put there is refused, see foreign.py.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from virt_core.runtime.files import open_beneath
 from virt_core.runtime.logs import get_logger
 from virt_core.runtime.record import record
+from virt_launcher.disks.foreign import is_foreign, mark
 from virt_launcher.disks.held import Identity
 from virt_launcher.disks.sources import DiskSource
 from virt_launcher.errors import InvalidVMIError, LauncherError
@@ -75,8 +76,14 @@ def use_file(disk: DiskFile, *, create: bool) -> DiskSource:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise disk.refuse(f"{disk.name} is not a regular file")
+        if is_foreign(fd, disk.size // _MIB * _MIB):
+            raise disk.refuse(
+                f"{disk.name} is a qcow2 image, and the disk in a volume is raw: put it there with "
+                f"`qemu-img convert -O raw my.qcow2 {disk.name}`"
+            )
         if create and not disk.read_only:
             _grow(disk, fd)
+            mark(fd)
         if os.fstat(fd).st_size == 0:
             raise disk.refuse(f"{disk.name} is empty")
         identity = Identity.of(fd, disk.field)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS, BINDING_FIRST_CONSUMER, EVENT_NORMAL, EVENT_WARNING
+from virt_core.apis.names import (
+    ANNOTATION_DEFAULT_CLASS,
+    ANNOTATION_SELECTED_NODE,
+    BINDING_FIRST_CONSUMER,
+    EVENT_NORMAL,
+    EVENT_WARNING,
+)
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-from virt_local.storage.vocabulary import PROVISIONER, SELECTED_NODE
-
-CLAIM_WAITS, NOBODY_MAKES_IT = "WaitForFirstConsumer", "ExternalProvisioning"
+from virt_local.storage.vocabulary import PROVISIONER
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Why:
 def waits_for_consumer(claim: PersistentVolumeClaim, chosen: StorageClass | None) -> bool:
     """The class wants to know where the first Pod runs, and none has been placed yet."""
     late = chosen is not None and chosen.volume_binding_mode == BINDING_FIRST_CONSUMER
-    return late and not claim.spec.volume_name and SELECTED_NODE not in claim.metadata.annotations
+    return late and not claim.spec.volume_name and ANNOTATION_SELECTED_NODE not in claim.metadata.annotations
 
 
 def why_pending(claim: PersistentVolumeClaim, chosen: StorageClass | None) -> Why | None:
@@ -37,10 +41,10 @@ def why_pending(claim: PersistentVolumeClaim, chosen: StorageClass | None) -> Wh
         text = "no persistent volumes available for this claim and no storage class is set"
         return Why(EVENT_NORMAL, "FailedBinding", text)
     if waits_for_consumer(claim, chosen):
-        return Why(EVENT_NORMAL, CLAIM_WAITS, "waiting for first consumer to be created before binding")
+        return Why(EVENT_NORMAL, BINDING_FIRST_CONSUMER, "waiting for first consumer to be created before binding")
     if chosen.provisioner != PROVISIONER:
         text = f"storage class {chosen.metadata.name} belongs to {chosen.provisioner}, which is not part of virt-local"
-        return Why(EVENT_NORMAL, NOBODY_MAKES_IT, f"{text}: waiting for a volume that somebody makes")
+        return Why(EVENT_NORMAL, "ExternalProvisioning", f"{text}: waiting for a volume that somebody makes")
     return None
 
 

@@ -31,6 +31,7 @@ class Contents:
         self._clock = clock or SystemClock()
         self.queue = WorkQueue(name="storage-contents", max_delay_s=30.0)
         world.contents.add_handler(on_add=self._on_content, on_update=lambda _, new: self._on_content(new))
+        world.contents.add_handler(on_delete=lambda gone: world.forget(gone.metadata.uid))
 
     def controller(self) -> Controller:
         world = self._world

@@ -40,7 +40,6 @@ _RETRY_S = 15.0
 _WORKERS = 2
 #: Keys that are no claims': a UID whose claim may be gone; a volume's name. Neither can be a namespace.
 _GONE, _VOLUME = "!gone/", "!volume/"
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 class Provisioner:
@@ -275,11 +274,8 @@ def reference_to(claim: PersistentVolumeClaim) -> ObjectReference:
     )
 
 
+_ANY_NODE = NodeSelectorRequirement(key=names.LABEL_NODE_HOSTNAME, operator="Exists")
 #: Every node of the machine reaches it; a local volume must say where it is.
 _EVERYWHERE = VolumeNodeAffinity(
-    required=NodeSelector(
-        node_selector_terms=[
-            NodeSelectorTerm(match_expressions=[NodeSelectorRequirement(key=_HOSTNAME, operator="Exists")])
-        ]
-    )
+    required=NodeSelector(node_selector_terms=[NodeSelectorTerm(match_expressions=[_ANY_NODE])])
 )

@@ -46,7 +46,7 @@ def is_asked(claim: PersistentVolumeClaim, chosen: StorageClass | None) -> bool:
     if chosen.provisioner != words.PROVISIONER:
         return False
     waits = chosen.volume_binding_mode == names.BINDING_FIRST_CONSUMER
-    return not waits or words.SELECTED_NODE in marks
+    return not waits or names.ANNOTATION_SELECTED_NODE in marks
 
 
 def is_ours(volume: PersistentVolume) -> bool:

@@ -31,7 +31,7 @@ class Snapshots:
         self._clock = clock or SystemClock()
         self.queue = WorkQueue(name="storage-snapshots", max_delay_s=30.0)
         world.snapshots.add_handler(
-            on_add=self._on_snapshot, on_update=lambda _, new: self._on_snapshot(new), on_delete=self._on_snapshot
+            on_add=self._on_snapshot, on_update=lambda _, new: self._on_snapshot(new), on_delete=self._on_gone
         )
         world.contents.add_handler(
             on_add=self._on_content, on_update=lambda _, new: self._on_content(new), on_delete=self._on_content
@@ -148,6 +148,8 @@ class Snapshots:
             content = world.client.get(VolumeSnapshotContent, name)
         except NotFound:
             content = None
+        if content is not None and content.spec.driver != words.PROVISIONER:
+            return None
         if content is not None and content.spec.volume_snapshot_ref.uid == snapshot.metadata.uid:
             if words.BEING_DELETED not in content.metadata.annotations:
                 world.patch(content, {"metadata": {"annotations": {words.BEING_DELETED: "yes"}}})
@@ -175,6 +177,10 @@ class Snapshots:
         self.queue.add(key_of(snapshot))
         if source := snapshot.spec.source.persistent_volume_claim_name:
             self.queue.add(f"{_CLAIM}{snapshot.metadata.namespace}/{source}")
+
+    def _on_gone(self, snapshot: VolumeSnapshot) -> None:
+        self._world.forget(snapshot.metadata.uid)
+        self._on_snapshot(snapshot)
 
     def _on_content(self, content: VolumeSnapshotContent) -> None:
         ref = content.spec.volume_snapshot_ref

@@ -137,7 +137,9 @@ class VolumeStore:
         self._dir.unlink(f".making/{_checked(name)}")
 
     def _mark(self, name: str) -> None:
-        self._dir.write_atomic(f".making/{_checked(name)}", b"")
+        with self._dir.subdir(".making") as marks:
+            os.close(marks.open(_checked(name), os.O_WRONLY | os.O_CREAT))
+            _sync(marks)
 
     # Devices.
 

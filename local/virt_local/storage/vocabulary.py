@@ -6,8 +6,6 @@ PROVISIONER = "virt-local/hostpath"
 #: Claim: who shall make its volume; the older name is still written too.
 ASKED = "volume.kubernetes.io/storage-provisioner"
 ASKED_BETA = "volume.beta.kubernetes.io/storage-provisioner"
-#: Claim: the node of its first consumer.
-SELECTED_NODE = "volume.kubernetes.io/selected-node"
 #: Volume: who made it.
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 #: Volume: its bytes go before it does.

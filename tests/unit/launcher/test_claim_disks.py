@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from tests.unit.launcher.parts import make_parts, paths_in, plain_vmi
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_launcher.disks import claim_disk
+from virt_launcher.disks import claim_disk, foreign
 from virt_launcher.disks.prepare import DiskPreparer
 from virt_launcher.disks.sources import DiskSource
 from virt_launcher.errors import InvalidVMIError
@@ -81,6 +83,52 @@ def test_a_disk_grows_with_its_claim_and_keeps_its_bytes(tmp_path: Path, mounted
     source(tmp_path, CLAIM, info("20Mi", "20Mi"))
     assert disk.stat().st_size == 20 * MIB
     assert disk.read_bytes()[:8] == b"precious"
+
+
+def make_qcow2(path: Path, size: str = "8M") -> None:
+    subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(path), size], check=True)
+
+
+def test_a_qcow2_in_the_place_of_a_raw_disk_is_refused_and_left_alone(tmp_path: Path, mounted: Path) -> None:
+    """Run as raw it boots nothing, and would be made longer."""
+    disk = mounted / "disk.img"
+    make_qcow2(disk)
+    before = disk.read_bytes()
+    with pytest.raises(InvalidVMIError, match=rf"{FIELD}.*disk\.img is a qcow2 image.*qemu-img convert -O raw"):
+        source(tmp_path, CLAIM, info())
+    assert disk.read_bytes() == before
+
+
+def test_a_guest_may_write_the_start_of_a_qcow2_to_its_own_disk(tmp_path: Path, mounted: Path) -> None:
+    """Nor does it lose the disk when its claim grows afterwards; it stays raw to QEMU."""
+    disk = mounted / "disk.img"
+    source(tmp_path, CLAIM, info())
+    make_qcow2(tmp_path / "made.qcow2")
+    with open(disk, "r+b") as guest:
+        guest.write((tmp_path / "made.qcow2").read_bytes())
+    assert source(tmp_path, CLAIM, info()).format == "raw"
+    assert source(tmp_path, CLAIM, info("20Mi", "20Mi")).format == "raw"
+    assert disk.stat().st_size == 20 * MIB
+
+
+def test_a_qcow2_copied_over_a_used_disk_is_refused(tmp_path: Path, mounted: Path) -> None:
+    """The mark stays on the file; its length tells."""
+    source(tmp_path, CLAIM, info())
+    make_qcow2(tmp_path / "made.qcow2")
+    shutil.copyfile(tmp_path / "made.qcow2", mounted / "disk.img")
+    with pytest.raises(InvalidVMIError, match="is a qcow2 image"):
+        source(tmp_path, CLAIM, info())
+
+
+@pytest.mark.parametrize("spoiled", [0, 7, 23, 24, 40, 48])
+def test_four_bytes_are_no_qcow2(tmp_path: Path, mounted: Path, spoiled: int) -> None:
+    """Every field of the start must make sense: magic, version, cluster bits, size, and where the tables lie."""
+    make_qcow2(tmp_path / "made.qcow2")
+    text = bytearray((tmp_path / "made.qcow2").read_bytes())
+    assert foreign.is_qcow2(text, len(text))
+    text[spoiled] ^= 0xFF
+    assert not foreign.is_qcow2(text, len(text))
+    assert not foreign.is_qcow2(text[:20], len(text))
 
 
 def test_a_disk_of_the_importer_leaves_the_filesystem_its_share(tmp_path: Path, mounted: Path) -> None:

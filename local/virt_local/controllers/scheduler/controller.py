@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 
 from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.names import ANNOTATION_SELECTED_NODE
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Binding, Pod, PodCondition
 from virt_core.apis.registry import encode_object, key_for, key_of, resource_of
@@ -25,7 +26,6 @@ from virt_core.runtime.times import rfc3339
 from virt_local.controllers.scheduler.fit import Choice, NodeState, choose
 from virt_local.controllers.scheduler.volumes import Volumes, look_at
 from virt_local.storage.uses import claims_used
-from virt_local.storage.vocabulary import SELECTED_NODE
 
 log = get_logger("virt-local.scheduler")
 
@@ -83,8 +83,8 @@ class Scheduler:
     def _place_claims(self, volumes: Volumes, node: str) -> None:
         """Claims that waited for their first consumer learn where it will be; the Pod waits until they are bound."""
         for claim in volumes.unbound:
-            if SELECTED_NODE not in claim.metadata.annotations:
-                patch = MergePatch({"metadata": {"annotations": {SELECTED_NODE: node}}})
+            if ANNOTATION_SELECTED_NODE not in claim.metadata.annotations:
+                patch = MergePatch({"metadata": {"annotations": {ANNOTATION_SELECTED_NODE: node}}})
                 try:
                     self._client.patch(PersistentVolumeClaim, claim.metadata.name, claim.metadata.namespace, patch)
                 except NotFound:

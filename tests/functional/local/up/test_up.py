@@ -79,10 +79,10 @@ CLAIM = {
 def test_a_claim_shows_its_class_and_why_it_is_pending(rig: Rig) -> None:
     rig.kubectl("apply", "-f", "-", stdin=json.dumps(CLAIM))
     assert eventually(lambda: re.search(r"data +Bound .* hostpath ", rig.kubectl("get", "pvc", "data")))
-    block = {**CLAIM, "metadata": {"name": "raw"}, "spec": {**CLAIM["spec"], "volumeMode": "Block"}}
-    rig.kubectl("apply", "-f", "-", stdin=json.dumps(block))
-    eventually(lambda: "virt-local provisions directories, no block devices" in rig.kubectl("describe", "pvc", "raw"))
-    rig.kubectl("delete", "pvc", "data", "raw")
+    lost = {**CLAIM, "metadata": {"name": "lost"}, "spec": {**CLAIM["spec"], "storageClassName": "none"}}
+    rig.kubectl("apply", "-f", "-", stdin=json.dumps(lost))
+    eventually(lambda: 'storageclass.storage.k8s.io "none" not found' in rig.kubectl("describe", "pvc", "lost"))
+    rig.kubectl("delete", "pvc", "data", "lost")
 
 
 def test_pods_spread_over_the_nodes_and_reach_each_other(rig: Rig) -> None:

@@ -12,6 +12,7 @@ from framework.waiting import eventually, running
 
 from virt_core.apis.nodes import Node
 from virt_core.apis.pods import Pod
+from virt_core.apis.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_local.controllers.scheduler.controller import Scheduler
@@ -59,8 +60,12 @@ def rig() -> Iterator[Rig]:
         client = kube.client()
         pods, nodes = Informer(client, Pod), Informer(client, Node)
         recorder = EventRecorder(client, "default-scheduler")
-        controller = Scheduler(client, pods, nodes, recorder).controller()
-        stack.enter_context(running(pods.run, nodes.run, recorder.run, controller.run))
+        claims, volumes = Informer(client, PersistentVolumeClaim), Informer(client, PersistentVolume)
+        classes = Informer(client, StorageClass)
+        kinds = {"claims": claims, "volumes": volumes, "classes": classes}
+        controller = Scheduler(client, pods, nodes, recorder, **kinds).controller()
+        informers = (pods.run, nodes.run, claims.run, volumes.run, classes.run)
+        stack.enter_context(running(*informers, recorder.run, controller.run))
         yield made
 
 

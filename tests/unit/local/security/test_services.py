@@ -1,4 +1,4 @@
-"""What nobody would do for a Service is refused, and claims get the default class."""
+"""What nobody would do for a Service is refused; claims get the default class, and grow if theirs lets them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from framework.stored import FakeSource, admission, meta
 from virt_core.apis.names import ANNOTATION_DEFAULT_CLASS
 from virt_local.apiserver import errors
 from virt_local.apiserver.hooks import AdmissionRequest
-from virt_local.apiserver.security.claim_admission import DefaultClass
+from virt_local.apiserver.security.claim_admission import ClaimClasses
 from virt_local.apiserver.security.service_admission import refuse_idle_service, warnings_about
 
 PORTS = [{"port": 22}]
@@ -69,7 +69,7 @@ def test_one_that_is_there_can_be_changed_but_not_made_worse() -> None:
 
 def classed(source: FakeSource, claim: dict[str, Any]) -> Any:
     request = admission(obj=claim, resource="persistentvolumeclaims", kind="PersistentVolumeClaim")
-    DefaultClass(source).complete(request)
+    ClaimClasses(source).complete(request)
     assert request.object is not None
     return request.object["spec"].get("storageClassName")
 
@@ -92,3 +92,22 @@ def test_a_claim_that_names_no_class_gets_the_default_one() -> None:
     beta = {**meta("data", "default"), "annotations": {"volume.beta.kubernetes.io/storage-class": "old"}}
     assert classed(source, {"metadata": beta, "spec": {}}) is None
     assert classed(source_with(), {**plain, "spec": {}}) is None
+
+
+def sized(size: str) -> dict[str, Any]:
+    return {"metadata": meta("data"), "spec": {"storageClassName": "c", "resources": {"requests": {"storage": size}}}}
+
+
+@pytest.mark.parametrize(
+    ("allowed", "wanted", "fine"), [(True, "2Gi", True), (None, "2Gi", False), (None, "1Gi", True)]
+)
+def test_a_claim_grows_if_its_class_lets_it(allowed: bool | None, wanted: str, fine: bool) -> None:
+    source = FakeSource()
+    source.put("storageclasses.storage.k8s.io", {"metadata": meta("c"), "allowVolumeExpansion": allowed})
+    kind = {"kind": "PersistentVolumeClaim", "obj": sized(wanted), "old": sized("1Gi")}
+    request = admission("UPDATE", "persistentvolumeclaims", name="data", namespace="default", **kind)
+    if fine:
+        ClaimClasses(source).check_growth(request)
+        return
+    with pytest.raises(errors.ApiError, match="must support resize"):
+        ClaimClasses(source).check_growth(request)
