@@ -67,6 +67,7 @@ def reported(
     step: Step,
     now: datetime,
     agents: Sequence[str] = (),
+    *,
     plugins: Configured = NO_PLUGINS,
 ) -> VirtualMachineInstance:
     """The VMI as it should stand. An ended VMI stays as it is: nothing comes after the end.

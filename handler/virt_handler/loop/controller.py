@@ -169,7 +169,7 @@ class HandlerController:
         """Writes what changed. Seconds to wait if that must not be told yet."""
         now = self._p.clock.now()
         config = self._p.config()
-        wanted = status.reported(vmi, view, step, now, config.supported_agent_versions, config.network_bindings)
+        wanted = status.reported(vmi, view, step, now, config.supported_agent_versions, plugins=config.network_bindings)
         if wanted is vmi:
             return None
         if not status.is_urgent(vmi, wanted):

@@ -43,6 +43,7 @@ class NetworkWiring:
         records: RecordStore[NetworkRecord],
         clock: Clock,
         done: Done,
+        *,
         plugins: Callable[[], Configured] = lambda: NO_PLUGINS,
     ) -> None:
         """`plugins` are the bindings that the cluster's configuration names."""

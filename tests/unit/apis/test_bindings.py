@@ -80,7 +80,8 @@ def test_every_choice_has_a_row() -> None:
 @pytest.mark.parametrize(("name", "row"), [("bare", TAP), ("ours", MANAGED_TAP), ("theirs", SIDECAR)])
 def test_a_plugin_has_the_row_of_its_attachment(name: str, row: str) -> None:
     found = bindingplugins.row(_nic(binding={"name": name}), PLUGINS)
-    assert found is not None and found.name == row
+    assert found is not None
+    assert found.name == row
 
 
 def test_a_plugin_that_nobody_configured_has_none_and_is_named() -> None:
