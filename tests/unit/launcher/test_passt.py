@@ -30,10 +30,11 @@ def nic(*ports: dict[str, Any]) -> Interface:
     ],
 )
 def test_all_ports_or_those_that_are_listed(ports: list[dict[str, Any]], tcp: str, udp: str) -> None:
-    words = carrier.arguments(nic(*ports), Path("/room"))
+    words = carrier.arguments(nic(*ports), Path("/room"), "vm1")
     assert words[words.index("--tcp-ports") + 1] == tcp
     assert words[words.index("--udp-ports") + 1] == udp
     assert words[words.index("--socket") + 1] == "/room/passt.sock"
+    assert words[words.index("--hostname") + 1] == "vm1"
 
 
 def test_the_guest_never_gets_the_pods_loopback() -> None:
@@ -43,7 +44,7 @@ def test_the_guest_never_gets_the_pods_loopback() -> None:
 def test_too_few_files_for_all_ports_name_the_field(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 20_000))
     with pytest.raises(InvalidVMIError, match=r"interfaces\[0\]\.ports: .* 80000 files, and here it may open 20000"):
-        carrier.Carrier(tmp_path, Children()).begin(PATH, nic())
+        carrier.Carrier(tmp_path, Children()).begin(PATH, nic(), "vm1")
 
 
 def test_a_passt_from_before_is_none(tmp_path: Path) -> None:
