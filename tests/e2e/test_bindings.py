@@ -58,7 +58,8 @@ def test_a_guest_by_passt_has_the_address_of_its_pod_and_is_reached(space: Space
         answers_udp(peer, told["ipAddress"])
         answers_tcp(carried, there, "peer")
         answers_udp(carried, there)
-        assert "done-42-1" in peer.shell(f"nc -w 3 {told['ipAddress']} 22 </dev/null"), "a port that is not listed"
+        closed = peer.shell(f"nc -w 3 {told['ipAddress']} 22 </dev/null || echo closed-$((6*7))")
+        assert "closed-42" in closed, "a port that is not listed"
     assert "LiveMigratable" in {each["type"] for each in space.vmi("carried")["status"]["conditions"]}
 
 
