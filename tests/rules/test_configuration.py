@@ -11,7 +11,6 @@ from virt_core.kube.configvalues import ClusterConfig
 
 #: Values that nobody reads yet, with the reason.
 UNREAD = {
-    "network_bindings": "network binding plugins are not built",
     "pvc_tolerate_less_space_percent": "disk files are made in claims that are large enough, or refused",
     "minimum_reserve_pvc_bytes": "likewise",
     "vm_state_storage_class": "persistent TPM and firmware variables are not built",

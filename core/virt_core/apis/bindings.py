@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from virt_core.runtime.record import record
+import msgspec
 
 if TYPE_CHECKING:
     from virt_core.apis.interfaces import Interface
@@ -36,8 +36,7 @@ MOVES, MOVES_ELSEWHERE, MOVES_IF_TOLD, STAYS = "moves", "elsewhere", "if told", 
 _MIB = 1 << 20
 
 
-@record(frozen=True, slots=True, kw_only=True)
-class Binding:
+class Binding(msgspec.Struct, frozen=True, kw_only=True):
     """What one binding needs."""
 
     name: str
@@ -51,7 +50,7 @@ class Binding:
     #: Pod: whether the launcher opens a TAP, and bytes of memory beside the machine's own.
     opens_tap: bool = False
     memory: int = 0
-    #: virt-netsetup: whether it has something to do, under the binding's name.
+    #: virt-netsetup: whether it is asked, under the binding's name; if only for what the Pod's interface is.
     wired: bool = True
     #: Domain: what stands there, and whether it can have a queue for each vCPU.
     device: str = AS_TAP
@@ -72,7 +71,7 @@ TABLE: Mapping[str, Binding] = MappingProxyType(
             Binding(name=PASST, gate="PasstBinding", pod_network_only=True, memory=250 * _MIB, device=AS_PASST),
             Binding(name=TAP, opens_tap=True, multiqueue=True, moves=MOVES_IF_TOLD),
             Binding(name=MANAGED_TAP, opens_tap=True, multiqueue=True, moves=MOVES_IF_TOLD),
-            Binding(name=SIDECAR, wired=False, device=AS_SIDECAR_SAYS, moves=MOVES_IF_TOLD),
+            Binding(name=SIDECAR, device=AS_SIDECAR_SAYS, moves=MOVES_IF_TOLD),
         )
     }
 )  # fmt: skip

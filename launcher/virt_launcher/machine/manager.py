@@ -304,6 +304,14 @@ class DomainManager:
             self._pin(self._expected.context)
         except LauncherError as error:
             log.error("the machine that moved in was ended", error=str(error))
+            return
+        self._refresh_links(self._expected.context)
+
+    def _refresh_links(self, context: Context) -> None:
+        if any(attachment.refresh_link for attachment in context.attachments.values()):
+            from virt_launcher.moves.links import Links  # Few machines need it.
+
+            Links(self._hypervisor, context.attachments).begin()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

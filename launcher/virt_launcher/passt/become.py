@@ -50,9 +50,9 @@ def main() -> int:
     return 1
 
 
-def find(path: str) -> str:
+def find(path: str, own: str = os.path.dirname(sys.executable)) -> str:
     """Beside the Python that runs us first, where virt-local has it."""
-    for directory in (os.path.dirname(sys.executable), *path.split(":")):
+    for directory in (own, *path.split(":")):
         both = [os.path.join(directory, name) for name in (PROGRAM, _SIGN)]
         if directory and all(os.access(each, os.X_OK) for each in both):
             return both[0]

@@ -35,10 +35,10 @@ def wanted(vmi: VirtualMachineInstance) -> tuple[str, Interface] | None:
     return None
 
 
-def arguments(nic: Interface, directory: Path) -> list[str]:
+def arguments(nic: Interface, directory: Path, hostname: str) -> list[str]:
     """It goes when QEMU goes, and gives the guest the addresses of the Pod's own interface."""
     found = ["--one-off", "--socket", str(directory / PASST_SOCKET), "--pid", str(directory / "passt.pid")]
-    found += ["--interface", PRIMARY]
+    found += ["--interface", PRIMARY, "--hostname", hostname]
     for protocol in ("tcp", "udp"):
         ports = sorted({port.port for port in nic.ports if (port.protocol or "TCP").lower() == protocol})
         listed = ",".join(str(port) for port in ports) if nic.ports else "all"
@@ -51,7 +51,7 @@ class Carrier:
         self._directory, self._children = directory, children
         self._pid = 0
 
-    def begin(self, path: str, nic: Interface) -> None:
+    def begin(self, path: str, nic: Interface, hostname: str) -> None:
         """Before QEMU starts; once more if that failed. Raises InvalidVMIError, with passt's own words."""
         self._end()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
@@ -62,7 +62,7 @@ class Carrier:
         said = self._directory / "passt.log"
         said.unlink(missing_ok=True)
         env = {"PATH": os.environ.get("PATH", os.defpath), "PYTHONDONTWRITEBYTECODE": "1"}
-        child = self._children.spawn([*_BECOME, *arguments(nic, self._directory)], env=env, output=str(said))
+        child = self._children.spawn([*_BECOME, *arguments(nic, self._directory, hostname)], env=env, output=str(said))
         ended = child.wait(START_S)
         if ended is None:
             child.kill()

@@ -132,7 +132,7 @@ class Assembly:
         if (found := wanted(vmi)) is not None:
             directory = self._settings.paths.machine_dir(self._settings.uid)
             self._carrier = self._carrier or Carrier(directory, self._children)
-            self._carrier.begin(*found)
+            self._carrier.begin(*found, vmi.spec.hostname or vmi.metadata.name)
 
     def _look_for_life(self, vmi: VirtualMachineInstance) -> None:
         from virt_launcher.machine.life_signs import LifeSigns

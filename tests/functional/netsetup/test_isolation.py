@@ -87,7 +87,7 @@ class Guest:
         return self._watcher.stdout.readline()
 
 
-@pytest.fixture(params=["masquerade", "bridge"])
+@pytest.fixture(params=["masquerade", "bridge", "managedTap"])
 def guest(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Guest]:
     binding = str(request.param)
     with Lab(tmp_path / "state") as lab:

@@ -157,7 +157,7 @@ def carried(lab: Lab, tmp_path: Path) -> Iterator[Path]:
     room.mkdir(mode=0o700)
     os.chown(room, 107, 107)
     nic = from_plain({"name": "default", "passtBinding": {}, "ports": PORTS}, Interface)
-    done = as_launcher(lab, BECOME, "become", *arguments(nic, room))
+    done = as_launcher(lab, BECOME, "become", *arguments(nic, room, "vm1"))
     assert done.returncode == 0, done.stderr
     pid = int((room / "passt.pid").read_text())
     lab.start(lab.guest, PLUG, arguments=(str(room / "passt.sock"),))
@@ -187,7 +187,7 @@ def test_what_passt_may_is_put_back(lab: Lab) -> None:
 
 def test_a_guest_by_passt_has_the_pods_addresses_and_both_ways(lab: Lab, carried: Path, tmp_path: Path) -> None:
     told = lab.lease(tmp_path / "client.sh")
-    assert (told["ip"], told["router"]) == ("10.99.0.5", "10.99.0.1")
+    assert (told["ip"], told["router"], told["hostname"]) == ("10.99.0.5", "10.99.0.1", "vm1")
     lab.listen(lab.outside, 9000, "0.0.0.0")
     lab.listen(lab.guest, 80, "0.0.0.0")
     lab.listen(lab.guest, 81, "0.0.0.0")

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from virt_controller.launcher_pod import render
+from virt_controller.launcher_pod import NotPermittedError, render
 from virt_controller.launcher_pod.sections import Move, TemplateConfig
 from virt_controller.vmi import networks
 from virt_core.apis import names, podnetworks
 from virt_core.apis.base import from_plain, to_plain
+from virt_core.apis.bindings import PASST, TABLE
+from virt_core.apis.interfaces import InterfacePasstBinding, PluginBinding
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.kube.configvalues import ClusterConfig
 
 #: The first eleven digits of the SHA-256 of "blue".
 BLUE = "pod16477688c0e"
@@ -245,3 +248,68 @@ def test_a_network_that_comes_beside_a_changed_one_is_asked_for() -> None:
     asks = json.loads(str(operation["value"]))
     assert [each["name"] for each in asks] == ["blue-net", "blue-net"]
     assert len({each["interface"] for each in asks}) == 2
+
+
+# -- plugins of the cluster's configuration ------------------------------------------------------------------------
+
+PLUGINS = {
+    "flat": {"domainAttachmentType": "managedTap", "networkAttachmentDefinition": "kube-system/flat-cni"},
+    "theirs": {
+        "sidecarImage": "registry/theirs:v1",
+        "computeResourceOverhead": {"requests": {"memory": "10Mi"}},
+    },
+}
+
+
+def by_plugin(*plugins: str) -> VirtualMachineInstance:
+    machine = vmi(*(nic(f"n{number}") for number in range(len(plugins))))
+    for number, plugin in enumerate(plugins):
+        card = machine.spec.domain.devices.interfaces[number + 1]
+        card.bridge, card.binding = None, PluginBinding(name=plugin)
+    return machine
+
+
+def config(**plugins: Any) -> TemplateConfig:
+    return TemplateConfig("image", cluster=ClusterConfig(network_bindings=plugins or PLUGINS))
+
+
+def test_a_plugins_cni_plugin_is_told_which_network_it_is_for() -> None:
+    made = render(by_plugin("flat", "theirs"), config())
+    said = json.loads(made.metadata.annotations[names.ANNOTATION_NETWORKS])
+    assert [each.get("interface") for each in said[:2]] == [podnetworks.interface_name(name) for name in ("n0", "n1")]
+    assert said[2:] == [{"name": "flat-cni", "namespace": "kube-system", "cni-args": {"logicNetworkName": "n0"}}]
+
+
+def test_what_a_plugin_asked_for_stays_in_the_annotation_of_the_running_pod() -> None:
+    machine = by_plugin("flat")
+    asked = podnetworks.text([*podnetworks.requested(machine, started=True), podnetworks.of_plugin("flat", "n0", "ns")])
+    assert networks.operations(machine, pod(networks=asked)) == []
+    none_left = podnetworks.text([podnetworks.of_plugin("flat", "default", "ns")])
+    assert networks.operations(vmi(), pod(networks=none_left)) == []
+
+
+def test_a_plugins_sidecar_is_asked_once_and_its_memory_booked_once() -> None:
+    made = render(by_plugin("theirs", "theirs", "flat"), config())
+    assert [each.image for each in made.spec.containers[1:]] == ["registry/theirs:v1"]
+    args = made.spec.containers[0].args
+    assert args[args.index("--hook-sidecars") + 1] == "1"
+    booked = int(made.metadata.annotations[names.ANNOTATION_MEMORY_OVERHEAD])
+    without = render(by_plugin("flat", "flat", "flat"), config())
+    assert booked - int(without.metadata.annotations[names.ANNOTATION_MEMORY_OVERHEAD]) == 10 << 20
+
+
+def test_a_plugin_that_left_the_configuration_makes_no_pod() -> None:
+    with pytest.raises(NotPermittedError, match=r"interfaces\[1\]\.binding\.name: .* no network binding plugin 'flat'"):
+        render(by_plugin("flat"), TemplateConfig("image"))
+
+
+def test_passt_books_memory_and_no_vhost() -> None:
+    machine = vmi()
+    card = machine.spec.domain.devices.interfaces[0]
+    usual = render(machine, TemplateConfig("image", kvm=True, vhost_net=True))
+    card.masquerade, card.passt_binding = None, InterfacePasstBinding()
+    made = render(machine, TemplateConfig("image", kvm=True, vhost_net=True))
+    key = names.ANNOTATION_MEMORY_OVERHEAD
+    assert int(made.metadata.annotations[key]) - int(usual.metadata.annotations[key]) == TABLE[PASST].memory
+    resources = [each.spec.containers[0].resources for each in (usual, made)]
+    assert [names.RESOURCE_VHOST_NET in each.limits for each in resources if each is not None] == [True, False]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from virt_core.apis.bindings import TABLE
 from virt_core.apis.netplan import NetDhcpOptions, NetPlan, NetPlanInterface, NetPort, NetReportInterface
 from virt_netsetup import compose, nat
 from virt_netsetup.bindings import bridge
@@ -235,3 +237,45 @@ def test_an_option_that_no_packet_takes(option: str) -> None:
     options = NetDhcpOptions(**{option: "x" * 256})  # type: ignore[arg-type]
     with pytest.raises(NetsetupError, match="255 bytes"):
         compose.check_plan(plan(binding="masquerade", dhcp_options=options))
+
+
+def test_a_managed_tap_is_a_bridge_under_the_same_guard_without_a_server() -> None:
+    bridged, _ = wire(nic(IPV4, IPV6), binding="bridge")
+    steps, report = wire(nic(IPV4, IPV6), binding="managedTap")
+    extra = [step for step in bridged if step not in steps]
+    assert [type(step) for step in extra] == [AddAddress, StartDhcp]
+    assert [step for step in steps if step not in bridged] == []
+    assert any(isinstance(step, InstallTables) for step in steps)
+    assert (report.tap, report.mac) == ("tap0", "0a:58:0a:63:00:05")
+
+
+def test_passt_needs_no_link_but_ports_and_echoes() -> None:
+    steps, report = wire(nic(IPV4, IPV6), binding="passtBinding")
+    assert steps == [
+        Sysctl("net/ipv4/ip_unprivileged_port_start", "0"),
+        Sysctl("net/ipv4/ping_group_range", "107\t107"),
+    ]
+    assert (report.tap, report.bridge, report.guest_ips) == ("", "", ["10.99.0.5", "fd99::5"])
+    with pytest.raises(NetsetupError, match="no global address"):
+        wire(nic(), binding="passtBinding")
+
+
+def test_a_plugins_own_tap_is_only_told_of() -> None:
+    given = replace(nic(IPV4), given_tap="tap0")
+    steps, report = wire(given, binding="tap", mac="02:AA:BB:CC:DD:EE")
+    assert (steps, report.tap, report.mac) == ([], "tap0", "02:aa:bb:cc:dd:ee")
+    with pytest.raises(NetsetupError, match="made no TAP"):
+        wire(nic(IPV4), binding="tap")
+    assert wire(nic(IPV4), binding="sidecar")[1].tap == ""
+
+
+def test_every_row_that_is_wired_has_its_steps() -> None:
+    for row in TABLE.values():
+        check = NetPlan(
+            vmi_uid="u", pod_pid=1, state_dir="/s", interfaces=[NetPlanInterface(name="n", binding=row.name)]
+        )
+        if row.wired:
+            compose.check_plan(check)
+        else:
+            with pytest.raises(NetsetupError, match="not a known binding"):
+                compose.check_plan(check)
