@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from virt_core.apis.interfaces import Interface
 from virt_core.apis.netplan import NetReport, NetReportInterface
+from virt_core.apis.nodedevices import cards
 from virt_core.apis.podnetworks import (
     ABSENT,
     PRIMARY,
@@ -28,7 +29,8 @@ def merged(vmi: VirtualMachineInstance, domain: pb.Domain, report: NetReport | N
     if report is None:
         # A report that got lost does not make an address wrong that we told before.
         reports = {entry.name: _from_status(entry) for entry in vmi.status.interfaces if entry.name}
-    by_name = {nic.name: nic for nic in domain.interfaces if nic.name}
+    reports = _unwired(vmi) | reports
+    by_name = {nic.name: nic for nic in domain.interfaces if nic.name} | _seen_by_guest(vmi, domain)
     others = secondary(vmi.spec)
     ours = [
         _of_spec(nic.name, by_name.get(nic.name), reports.get(nic.name), known_from, queues(vmi, nic))
@@ -38,6 +40,23 @@ def merged(vmi: VirtualMachineInstance, domain: pb.Domain, report: NetReport | N
     macs = {entry.mac for entry in ours if entry.mac}
     guest_only = [nic for nic in domain.interfaces if _only_in_guest(nic, macs)]
     return ours + [_of_guest(nic) for nic in guest_only[:MAX_GUEST_ONLY_INTERFACES]]
+
+
+def _unwired(vmi: VirtualMachineInstance) -> dict[str, NetReportInterface]:
+    """Of devices of the node nobody reports; what virt-controller found out about them stays."""
+    named = {nic.name for nic in cards(vmi.spec)}
+    return {
+        entry.name: NetReportInterface(name=entry.name, mac=entry.mac, pod_interface=entry.pod_interface_name)
+        for entry in vmi.status.interfaces
+        if entry.name in named
+    }
+
+
+def _seen_by_guest(vmi: VirtualMachineInstance, domain: pb.Domain) -> dict[str, pb.GuestInterface]:
+    """They are no interfaces of the domain, so they are known again by their MAC, if they were given one."""
+    wanted = {nic.mac_address.lower().replace("-", ":"): nic.name for nic in cards(vmi.spec) if nic.mac_address}
+    seen = (nic for nic in domain.interfaces if not nic.name and nic.from_agent)
+    return {wanted[nic.mac.lower()]: nic for nic in seen if nic.mac.lower() in wanted}
 
 
 def _sources(

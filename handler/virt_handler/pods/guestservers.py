@@ -62,7 +62,8 @@ class GuestServers:
                 return  # Forgotten meanwhile: the Pod is gone, or has another server.
             if process is not None:
                 self._drop(known, process)
-        log.warning("a guest's DHCP server has ended", vmi=session.key, pod=session.pod_uid, interface=name)
+        # Of no importance where the Pod ends; where it does not, the VMI says so.
+        log.info("a guest's DHCP server has ended", vmi=session.key, pod=session.pod_uid, interface=name)
         session.network_failed(_LOST.format(name), fatal=False)
         self._lost(session)
 

@@ -80,6 +80,23 @@ def test_masquerade(lab: Lab) -> None:
         assert guest.shell("nc -w 3 fd99::1 9000; echo") == "fd99::5"
 
 
+def test_masquerade_with_ipv6_only(tmp_path: Path) -> None:
+    """Nobody answers its DHCP: address, way out and name server come by DHCPv6 and advertisement."""
+    with Lab(tmp_path / "state", "6") as lab:
+        lab.netsetup("setup", interface("masquerade"))
+        lab.listen(lab.outside, 9000, "::")
+        with boot(lab, GUEST_MAC) as guest:
+            guest.wait_for("by DHCPv6", within_s=60)
+            guest.wait_for("virtpod guest: ready", within_s=60)
+            assert "fd10:0:2::2" in guest.shell("ip -6 addr show dev eth0")
+            assert "10.0.2.2" not in guest.shell("ip -4 addr show dev eth0")
+            assert "default via fe80::ff:fe00:0" in guest.shell("ip -6 route")
+            assert "nameserver fd96::a" in guest.shell("cat /etc/resolv.conf")
+            assert guest.shell("cat /proc/sys/net/ipv6/conf/eth0/mtu") == str(MTU)
+            assert line(lab, lab.outside, "fd99::5", 7, "six") == "six"
+            assert guest.shell("nc -w 3 fd99::1 9000; echo") == "fd99::5"
+
+
 def test_bridge(lab: Lab) -> None:
     lab.netsetup("setup", interface("bridge", mac=""))
     lab.listen(lab.outside, 9000, "0.0.0.0")

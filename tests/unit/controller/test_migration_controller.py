@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,7 +19,7 @@ from virt_controller.migration.volumes import Bringer
 from virt_controller.vmi.controller import OWNER_INDEX, owner_indexer
 from virt_controller.vmi.keptstate import StateKeeper
 from virt_controller.vmi.surroundings import Looker
-from virt_core.apis import names
+from virt_core.apis import names, podnetworks
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.migration import VirtualMachineInstanceMigration as Job
 from virt_core.apis.nodes import Namespace, Node
@@ -172,3 +173,24 @@ def test_an_abort_that_cannot_be_written_is_told(code: int, reason: str, alarmed
             assert kube.objects[VMI]["status"]["migrationState"]["abortRequested"]
             eventually(lambda: told(kube, "SuccessfulAbortMigration"))
         assert told(kube, "FailedAbortMigration") is alarmed
+
+
+def test_a_target_is_told_which_device_it_got() -> None:
+    """Its launcher has no other way to know which function of the node's card is on which network."""
+    with fake_kube() as kube:
+        put_machine(kube)
+        machine = kube.objects[VMI]
+        machine["spec"]["domain"]["devices"]["interfaces"] = [{"name": "blue", "sriov": {}}]
+        machine["spec"]["networks"] = [{"name": "blue", "multus": {"networkName": "n"}}]
+        kube.put(VMI, machine)
+        put_job(kube, "Scheduling")
+        target = pod("target", "there", **{names.LABEL_MIGRATION_JOB_UID: "job"})
+        device = {"type": "pci", "pci": {"pci-address": "0000:65:00.2"}}
+        entry = {"interface": podnetworks.interface_name("blue"), "device-info": device}
+        target["metadata"]["annotations"] = {names.ANNOTATION_NETWORK_STATUS: json.dumps([entry])}
+        kube.put(f"{PODS}/target", target)
+        with controller(kube) as it:
+            it.reconcile("default/move")
+        said = json.loads(kube.objects[f"{PODS}/target"]["metadata"]["annotations"][names.ANNOTATION_NETWORK_INFO])
+        assert said["interfaces"][0]["deviceInfo"]["pci"] == {"pci-address": "0000:65:00.2"}
+        assert names.ANNOTATION_NETWORK_INFO not in kube.objects[f"{PODS}/source"]["metadata"].get("annotations", {})

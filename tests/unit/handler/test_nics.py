@@ -10,6 +10,7 @@ import pytest
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface as StatusInterface
 from virt_handler.decisions import interfaces, migratable, nics
 from virt_handler.decisions.netplans import plan
 from virt_handler.decisions.synchronized import converge
@@ -180,3 +181,20 @@ def test_which_card_ties_a_machine_to_its_node(network: dict[str, Any], ties: bo
     found = migratable.obstacle(fast(**network))
     assert (found is not None) == ties
     assert found is None or "fast is the device of one claim" in found[1]
+
+
+def test_a_device_of_the_node_is_told_of_as_others_found_it() -> None:
+    """virt-controller knows the Pod's interface and the guest its addresses; neither is written over."""
+    machine = fast(multus={"networkName": "n"})
+    machine.spec.domain.devices.interfaces[0].mac_address = "02-00-00-00-00-0A"
+    machine.status.interfaces = [from_plain({"name": "fast", "infoSource": "multus-status", "podInterfaceName": BLUE},
+                                            StatusInterface)]  # fmt: skip
+    running = domain()
+    [told] = interfaces.merged(machine, running, NetReport())
+    assert told == interfaces.merged(machine, running, None)[0]
+    assert (told.pod_interface_name, told.info_source, told.ip_address) == (BLUE, "multus-status", "")
+    seen = pb.GuestInterface(mac="02:00:00:00:00:0a", from_agent=True, ip_addresses=["10.1.2.3"], guest_name="enp8s0")
+    running.interfaces.append(seen)
+    [told] = interfaces.merged(machine, running, NetReport())
+    assert (told.name, told.ip_address, told.interface_name) == ("fast", "10.1.2.3", "enp8s0")
+    assert told.info_source == "domain, guest-agent, multus-status"
