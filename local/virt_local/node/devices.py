@@ -8,15 +8,21 @@ import platform
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from virt_core.apis import names
 from virt_core.apis.pods import Container
 from virt_core.apis.quantity import parse_int
 from virt_local.node.oci.context import ContainerConfigError, Device
 
+if TYPE_CHECKING:
+    from virt_local.node.images.root import OciMount
+
 PREFIX = names.RESOURCE_DOMAIN
 COUNT = 1000
 PATHS = {"kvm": "/dev/kvm", "tun": "/dev/net/tun", "vhost-net": "/dev/vhost-net", "vhost-vsock": "/dev/vhost-vsock"}
+#: Sockets of services on this machine, and where a container finds them: by a mount of their directory.
+SOCKETS = {"pr-helper": (names.NODE_SOCKET_RESERVATIONS, names.SOCKET_RESERVATIONS)}
 _VIRTUALIZATION_FLAGS = frozenset({"vmx", "svm"})
 
 
@@ -28,7 +34,14 @@ def offered(
     for name, path in paths.items():
         if _opens(path) and (name != "kvm" or _cpu_virtualizes(cpuinfo, machine or platform.machine())):
             found[PREFIX + name] = str(COUNT)
-    return found
+    return found | {PREFIX + name: str(COUNT) for name, (path, _) in SOCKETS.items() if _listens(path)}
+
+
+def _listens(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _opens(path: str) -> bool:
@@ -50,11 +63,28 @@ def _cpu_virtualizes(cpuinfo: Path, machine: str) -> bool:
 
 
 def devices_of(container: Container, paths: Mapping[str, str] = PATHS) -> list[Device]:
+    return [_device(name, paths) for name in _wanted(container) if name not in SOCKETS]
+
+
+def socket_mounts(container: Container) -> list[OciMount]:
+    """Of the directory, so that a service that starts anew is found again; only to be read."""
+    mounts: list[OciMount] = []
+    for name in _wanted(container):
+        outside, inside = SOCKETS.get(name, ("", ""))
+        if not outside:
+            continue
+        if not _listens(outside):
+            raise ContainerConfigError(f"nobody listens for {PREFIX}{name} on this node now")
+        place: OciMount = {"destination": os.path.dirname(inside), "type": "bind", "source": os.path.dirname(outside)}
+        mounts.append({**place, "options": ["bind", "ro", "nosuid", "nodev", "noexec"]})
+    return mounts
+
+
+def _wanted(container: Container) -> list[str]:
     limits = container.resources.limits if container.resources else {}
-    wanted = [
+    return [
         name.removeprefix(PREFIX) for name, amount in limits.items() if name.startswith(PREFIX) and parse_int(amount)
     ]
-    return [_device(name, paths) for name in wanted]
 
 
 def _device(name: str, paths: Mapping[str, str]) -> Device:
