@@ -136,7 +136,8 @@ def test_a_socket_of_the_machine_for_a_pod_with_own_users(
         server.bind(str(path))
         path.chmod(0o666)
         limits = {"limits": {"devices.kubevirt.io/pr-helper": "1"}}
-        script = f"test -S {inside} && test -w {inside} && echo mine; (: > {inside}.x) 2>/dev/null || echo closed; exec sleep 600"
+        script = f"test -S {inside} && test -w {inside} && echo mine; (: > {inside}.x) 2>/dev/null || echo closed"
+        script += "; exec sleep 600"
         assert said(node, run(node, script, {}, resources=limits), "closed")[-2:] == ["mine", "closed"]
 
 
