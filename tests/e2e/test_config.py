@@ -202,3 +202,35 @@ def test_log_verbosity_changes_while_running(engine: Engine, configure: Configur
         within_s=10,
         what="every component changed its level",
     )
+
+
+#: Asks for the system call by which memory is fetched from another node, in the form that needs no right.
+FETCH = """
+import ctypes, os, platform
+number = {"x86_64": 323, "aarch64": 282}[platform.machine()]
+libc = ctypes.CDLL(None, use_errno=True)
+fd = libc.syscall(number, os.O_CLOEXEC | 1)
+print("allowed" if fd >= 0 else f"errno {ctypes.get_errno()}")
+"""
+
+
+def test_the_cluster_says_which_system_calls_a_machine_may_use(space: Space, configure: Configure) -> None:
+    """The runtime keeps post-copy from a launcher, and the profile that virt-handler brings to the node does not."""
+    profile = {"customProfile": {"localhostProfile": "kubevirt/kubevirt.json"}}
+    found = {}
+    for name in ("narrow", "wide"):
+        space.boot(kernel_boot(name))
+        pods = space.engine.get("-n", space.namespace, "pods", "-l", f"vm.kubevirt.io/name={name}")["items"]
+        [pod] = [each for each in pods if each["status"]["phase"] == "Running"]
+        said = space.kubectl("exec", pod["metadata"]["name"], "-c", "compute", "--", "python3", "-c", FETCH)
+        found[name] = (pod["spec"]["securityContext"]["seccompProfile"]["type"], said.strip())
+        configure({"seccompConfiguration": {"virtualMachineInstanceProfile": profile}})
+        eventually(lambda: seccomp_of(space) == profile, within_s=10, what="the profile is the cluster's")
+    assert found["narrow"][0] == "RuntimeDefault"
+    assert found["narrow"][1].startswith("errno")
+    assert found["wide"] == ("Localhost", "allowed")
+
+
+def seccomp_of(space: Space) -> Any:
+    configuration = space.engine.get(*KUBEVIRT)["spec"]["configuration"]
+    return configuration.get("seccompConfiguration", {}).get("virtualMachineInstanceProfile")

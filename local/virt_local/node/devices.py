@@ -10,11 +10,15 @@ import stat
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from virt_core.apis import names
 from virt_core.apis.pods import Container
 from virt_core.apis.quantity import parse_int
 from virt_local.node.oci.context import ContainerConfigError, Device
+
+if TYPE_CHECKING:
+    from virt_local.node.images.root import OciMount
 
 PREFIX = names.RESOURCE_DOMAIN
 COUNT = 1000
@@ -25,6 +29,8 @@ PATHS = {
     "vhost-vsock": "/dev/vhost-vsock",
     "userfaultfd": "/dev/userfaultfd",
 }
+#: Sockets of services on this machine, and where a container finds them: by a mount of their directory.
+SOCKETS = {"pr-helper": (names.NODE_SOCKET_RESERVATIONS, names.SOCKET_RESERVATIONS)}
 _VIRTUALIZATION_FLAGS = frozenset({"vmx", "svm"})
 #: The first QEMU that asks the device; older ones make a system call that a launcher may not make.
 _QEMU_WITH_USER_FAULTS = (8, 1)
@@ -41,7 +47,8 @@ def offered(
         "userfaultfd": lambda: qemu_version(machine or platform.machine()) >= _QEMU_WITH_USER_FAULTS,
     }
     found = (name for name, path in paths.items() if _opens(path) and usable.get(name, lambda: True)())
-    return {PREFIX + name: str(COUNT) for name in found}
+    sockets = (name for name, (path, _) in SOCKETS.items() if _listens(path))
+    return {PREFIX + name: str(COUNT) for name in (*found, *sockets)}
 
 
 def qemu_version(machine: str) -> tuple[int, int]:
@@ -54,6 +61,13 @@ def qemu_version(machine: str) -> tuple[int, int]:
         return 0, 0
     found = _QEMU_VERSION.search(told)
     return (int(found[1]), int(found[2])) if found is not None else (0, 0)
+
+
+def _listens(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.lstat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _opens(path: str) -> bool:
@@ -75,11 +89,28 @@ def _cpu_virtualizes(cpuinfo: Path, machine: str) -> bool:
 
 
 def devices_of(container: Container, paths: Mapping[str, str] = PATHS) -> list[Device]:
+    return [_device(name, paths) for name in _wanted(container) if name not in SOCKETS]
+
+
+def socket_mounts(container: Container) -> list[OciMount]:
+    """Of the directory, so that a service that starts anew is found again; only to be read."""
+    mounts: list[OciMount] = []
+    for name in _wanted(container):
+        outside, inside = SOCKETS.get(name, ("", ""))
+        if not outside:
+            continue
+        if not _listens(outside):
+            raise ContainerConfigError(f"nobody listens for {PREFIX}{name} on this node now")
+        place: OciMount = {"destination": os.path.dirname(inside), "type": "bind", "source": os.path.dirname(outside)}
+        mounts.append({**place, "options": ["bind", "ro", "nosuid", "nodev", "noexec"]})
+    return mounts
+
+
+def _wanted(container: Container) -> list[str]:
     limits = container.resources.limits if container.resources else {}
-    wanted = [
+    return [
         name.removeprefix(PREFIX) for name, amount in limits.items() if name.startswith(PREFIX) and parse_int(amount)
     ]
-    return [_device(name, paths) for name in wanted]
 
 
 def _device(name: str, paths: Mapping[str, str]) -> Device:

@@ -42,6 +42,22 @@ def test_port_ranges(obj: dict[str, Any], causes: list[tuple[str, str]]) -> None
     assert create(obj, using=OPEN).causes == causes
 
 
+def reserving(**claim: Any) -> dict[str, Any]:
+    obj = vmi()
+    obj["spec"]["domain"]["devices"]["disks"].append({"name": "s", "lun": {"bus": "scsi", "reservation": True}})
+    obj["spec"]["volumes"].append({"name": "s", "persistentVolumeClaim": {"claimName": "quorum", **claim}})
+    return obj
+
+
+def test_reservations_need_the_clusters_leave_and_a_disk_that_is_there_from_the_start() -> None:
+    allowed = hooks(config=replace(CONFIG, persistent_reservation=True))
+    field = "spec.domain.devices.disks.luns.reservation"
+    assert create(reserving(), using=OPEN).causes == [(field, INV)]
+    assert create(reserving(), using=allowed).code == 201
+    volume = len(reserving()["spec"]["volumes"]) - 1
+    assert create(reserving(hotpluggable=True), using=allowed).causes == [(f"spec.volumes[{volume}]", INV)]
+
+
 def by_claim(*extra: dict[str, Any], binding: str = "sriov") -> dict[str, Any]:
     obj = vmi(
         resourceClaims=[{"name": "c", "resourceClaimName": "r"}],

@@ -45,6 +45,7 @@ def remove(name: str = "h") -> dict[str, Any]:
         ([add({"name": "h", "disk": {"bus": "sata"}})], [(REQUESTS, INVALID)]),
         ([add({"name": "h", "cdrom": {"bus": "scsi"}})], [(REQUESTS, INVALID)]),
         ([add({"name": "h", "lun": {"bus": "virtio"}})], [(REQUESTS, INVALID)]),
+        ([add({"name": "h", "lun": {"bus": "scsi", "reservation": True}})], [(REQUESTS, INVALID)]),
         ([add({**SCSI, "dedicatedIOThread": True})], [(REQUESTS, INVALID)]),
         ([add({**SCSI, "bootOrder": 0})], [("spec.domain.devices.disks[1].bootOrder", INVALID)]),
         ([add(name="d0")], [(REQUESTS, INVALID)]),

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from virt_api.admission.causes import Cause, invalid, not_supported, one_of, required
 from virt_api.admission.rules.base import PCI_ADDRESS, Check, boot_order, is_dns_label
 from virt_core.apis.devices import Disk
+from virt_core.apis.reservations import reserving
+from virt_core.apis.volumes import is_hotplug
 
 BUSES = ("virtio", "scsi", "sata", "usb")
 CACHES = ("none", "writethrough", "writeback")
@@ -127,9 +129,13 @@ def downward_metrics_disks(check: Check) -> Iterator[Cause]:
 
 
 def lun_reservations(check: Check) -> Iterator[Cause]:
-    wanted = any(disk.lun is not None and disk.lun.reservation for disk in check.spec.domain.devices.disks)
+    wanted = reserving(check.spec)
     if wanted and not check.config.persistent_reservation:
         yield invalid(f"{check.devices}.disks.luns.reservation", "the cluster does not allow persistent reservations")
+    for index, volume in enumerate(check.spec.volumes):
+        if volume.name in wanted and is_hotplug(volume):
+            why = "a disk that the guest may reserve must be there from the start, so its volume cannot be hotpluggable"
+            yield invalid(f"{check.path}.volumes[{index}]", why)
 
 
 def filesystems(check: Check) -> Iterator[Cause]:

@@ -106,6 +106,9 @@ def hotplug_disk(disk: Disk | None, name: str, field: str) -> Iterator[Cause]:
     if disk.lun is not None and disk.disk is None:
         if disk.lun.bus not in ("", "scsi"):
             yield invalid(field, f"the lun {name!r} must be on the scsi bus")
+        if disk.lun.reservation:
+            why = "its Pod has the way to the node's helper from its start on"
+            yield invalid(field, f"the lun {name!r} cannot be reserved if it comes while the machine runs: {why}")
     elif disk.disk is None or disk.cdrom is not None:
         yield invalid(field, f"{name!r} must be a disk or a lun")
     elif disk.disk.bus not in ("scsi", "virtio"):

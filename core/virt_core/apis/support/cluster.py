@@ -45,7 +45,7 @@ STORAGE: tuple[Feature, ...] = (
     _storage(WORKS, "SCSI persistent reservation", "where the cluster's configuration allows it"
              " (persistentReservationConfiguration); not on multipath devices, for which Debian's helper is not built;"
              " such a machine does not move. The helper and QEMU's way to it were tried, no shared SCSI disk was here;"
-             " virt-local's node has no helper",
+             " virt-local's node offers it if virt-reserve runs on the machine at its start",
              fields="domain.devices.disks[].lun.reservation", gates="PersistentReservation"),
     _storage(GATED, "a path of the launcher's container as a volume", "a directory that the API server or a webhook of"
              " the cluster mounts in each container of the Pod, such as that of a token; by virtiofs, only to be read",

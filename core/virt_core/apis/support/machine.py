@@ -40,7 +40,7 @@ PROCESSOR: tuple[Feature, ...] = (
          " move",
          fields="domain.cpu.numa", gates="NUMA"),
     _cpu(GATED, "devices of the node close to the guest's memory cells", "for a guest that sees the cells of its node;"
-         " as XML, which libvirt and QEMU took; no device of a node with several cells was here to try it on",
+         " a guest found a plain device in its cell; no device of a node with several cells was here to try it on",
          gates="PCINUMAAwareTopology"),
     _cpu(WORKS, "real-time scheduling of vCPUs", "waits for a node that gives real-time threads all of a CPU"
          " (`kernel.sched_rt_runtime_us` is -1); needs NUMA in the guest", fields="domain.cpu.realtime"),

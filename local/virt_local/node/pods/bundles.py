@@ -8,7 +8,7 @@ from pathlib import Path
 
 from virt_core.apis.pods import Container, Pod
 from virt_core.runtime.clock import Clock
-from virt_local.node.devices import devices_of
+from virt_local.node.devices import devices_of, socket_mounts
 from virt_local.node.hostfiles import hostname_of
 from virt_local.node.images.root import OciMount, Root, mount_overlay
 from virt_local.node.images.service import ImageService
@@ -123,7 +123,7 @@ class BundleMaker:
     ) -> list[OciMount]:
         assert state.volumes is not None
         subpaths = self._parts.layout.subpaths(state.uid)
-        mounts = volume_mounts(container, state.volumes.mounted, env, subpaths)
+        mounts = [*volume_mounts(container, state.volumes.mounted, env, subpaths), *socket_mounts(container)]
         own = self._parts.sandboxes.mounts(state.uid)
         own.append(
             {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import socket
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from tests.framework.waiting import eventually
 from unit.local.node.layouts import LayoutBuilder, directory, entry
 
 from virt_core.apis.config import Secret
-from virt_local.node import kernel
+from virt_local.node import devices, kernel
 from virt_local.node.images.host import HOST_IMAGE
 from virt_local.node.images.root import ROOTS
 from virt_local.node.users import FIRST, SIZE, TAKEN
@@ -121,6 +122,23 @@ def test_devices_of_a_pod_with_own_users(node: Node) -> None:
     limits = {"limits": {"devices.kubevirt.io/tun": "1"}}
     uid = run(node, "exec 3<>/dev/net/tun && echo opened; exec sleep 600", {}, resources=limits)
     assert said(node, uid, "opened") == ["opened"]
+
+
+def test_a_socket_of_the_machine_for_a_pod_with_own_users(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may connect, whoever it is on the node, and put nothing beside it."""
+    inside = "/var/run/daemons/pr/helper.sock"
+    tmp_path.chmod(0o755)
+    path = tmp_path / "helper.sock"
+    monkeypatch.setattr(devices, "SOCKETS", {"pr-helper": (str(path), inside)})
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        path.chmod(0o666)
+        limits = {"limits": {"devices.kubevirt.io/pr-helper": "1"}}
+        script = f"test -S {inside} && test -w {inside} && echo mine; (: > {inside}.x) 2>/dev/null || echo closed"
+        script += "; exec sleep 600"
+        assert said(node, run(node, script, {}, resources=limits), "closed")[-2:] == ["mine", "closed"]
 
 
 def test_nobody_else_reaches_its_root(node: Node) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from virt_core.apis.base import from_plain
 from virt_core.apis.pods import Container, Pod
+from virt_local.node import devices
 from virt_local.node.capacity import Machine, read_machine
 from virt_local.node.cni import Cni, CniSettings, NetworkError, find_plugin, network_config
 from virt_local.node.devices import devices_of, offered
@@ -154,6 +156,25 @@ def test_devices_of_a_container() -> None:
     assert devices_of(wish("tun", 0), {"tun": "/dev/null"}) == []
     with pytest.raises(ContainerConfigError, match=r"no device devices\.kubevirt\.io/gpu"):
         devices_of(wish("gpu"), {})
+
+
+def test_a_socket_of_the_machine_is_offered_while_somebody_listens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, inside = tmp_path / "helper.sock", "/var/run/kubevirt/daemons/pr/pr-helper.sock"
+    monkeypatch.setattr(devices, "SOCKETS", {"pr-helper": (str(path), inside)})
+    wish = {"name": "c", "resources": {"limits": {"devices.kubevirt.io/pr-helper": 1}}}
+    container = from_plain(wish, Container)
+    assert "devices.kubevirt.io/pr-helper" not in offered(paths={})
+    with pytest.raises(ContainerConfigError, match="nobody listens"):
+        devices.socket_mounts(container)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        assert offered(paths={}) == {"devices.kubevirt.io/pr-helper": "1000"}
+        [mount] = devices.socket_mounts(container)
+        assert (mount["source"], mount["destination"]) == (str(tmp_path), "/var/run/kubevirt/daemons/pr")
+        assert "ro" in mount["options"]
+    assert devices_of(container, {}) == []
 
 
 def test_what_a_machine_offers() -> None:
