@@ -152,8 +152,8 @@ def test_a_guest_does_not_reach_the_machine(space: Space) -> None:
 
 @pytest.mark.parametrize("binding", ["masquerade", "bridge"])
 def test_a_guest_does_not_reach_what_serves_its_node(space: Space, binding: str) -> None:
-    """Where machines that move come in, virt-handler's health and figures, the node's loopback; behind masquerade, where
-    the guest has an IPv6 address by itself, in both families."""
+    """Where machines that move come in, virt-handler's health and figures, the node's loopback. Behind masquerade,
+    where the guest has an IPv6 address by itself, in both families."""
     engine = space.engine
     if not isinstance(engine, VirtLocal):
         pytest.skip("on Kubernetes this is a matter of network policies")
