@@ -24,7 +24,7 @@ ROUTES = [
     *(("GET", VM, sub) for sub in ("expand-spec", "objectgraph", "portforward/22", "portforward/22/tcp")),
     *(("PUT", VMI, sub) for sub in ("pause", "unpause", "freeze", "unfreeze", "softreboot", "reset")),
     *(("PUT", VMI, sub) for sub in ("addvolume", "removevolume", "evacuate/cancel")),
-    *(("GET", VMI, sub) for sub in ("guestosinfo", "userlist", "filesystemlist", "objectgraph")),
+    *(("GET", VMI, sub) for sub in ("guestosinfo", "userlist", "filesystemlist", "objectgraph", "networkreport")),
     *(("GET", VMI, sub) for sub in ("console", "vnc", "vnc/screenshot", "usbredir", "vsock?port=1")),
     *(("GET", VMI, sub) for sub in ("portforward/22", "portforward/22/udp")),
 ]

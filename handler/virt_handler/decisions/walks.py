@@ -51,7 +51,7 @@ def _link(name: str, link: NetLink | None, *more: str) -> NetworkStation:
         return NetworkStation(name, UNKNOWN, "not there")
     state = "up" if link.up else "down"
     carrier = "" if link.carrier else ", no carrier"
-    passed = f"{link.rx_packets} packets in, {link.tx_packets} out"
+    passed = f"packets: {link.rx_packets} in, {link.tx_packets} out"
     lost = f", {link.rx_dropped + link.tx_dropped} dropped" if link.rx_dropped or link.tx_dropped else ""
     words = [f"{link.name} {link.mac} {state}{carrier}", *more, f"mtu {link.mtu}", passed + lost]
     return NetworkStation(name, PASSES if link.up and link.carrier else ODD, "; ".join(filter(None, words)))
@@ -127,4 +127,5 @@ def _agent(facts: NicFacts) -> NetworkStation:
     if told is None:
         return NetworkStation(AGENT, ODD, "the agent does not know this card")
     addresses = listed(told.ip_addresses[:_MOST_ADDRESSES]) or "no address"
-    return NetworkStation(AGENT, PASSES if told.ip_addresses else ODD, f"{told.guest_name or 'it'} has {addresses}")
+    far = [ip for ip in told.ip_addresses if not ip.lower().startswith("fe80:")]
+    return NetworkStation(AGENT, PASSES if far else ODD, f"{told.guest_name or 'it'} has {addresses}")

@@ -143,7 +143,7 @@ def test_a_guest_that_answers() -> None:
     seen_at = {station.name: station for station in found.stations}
     assert {station.state for station in found.stations} == {"passes", "-"}
     assert "10.99.0.5/24" in seen_at["pod-nic"].seen
-    assert "12 packets in, 7 out" in seen_at["tap"].seen
+    assert "packets: 12 in, 7 out" in seen_at["tap"].seen
     assert "translated connections: 3 out, 1 in" in seen_at["rules"].seen
     assert "asked 2 times, given 1" in seen_at["dhcp"].seen
     assert f"arp 10.0.2.2: {MAC} after 0.4 ms" in seen_at["guest"].seen
