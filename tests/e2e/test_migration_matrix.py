@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from virt_core.apis import names
+from virt_core.apis.quantity import parse_int
 
 from .conftest import KUBEVIRT, Space, replace
 from .engine import Engine, VirtLocal, eventually, process_table
@@ -223,7 +224,7 @@ POST_COPY = {"allowPostCopy": True, "completionTimeoutPerGiB": 1, "bandwidthPerM
 
 def offers_user_faults(space: Space) -> bool:
     nodes = space.engine.get("nodes")["items"]
-    return all(int(node["status"]["allocatable"].get(names.RESOURCE_USERFAULTFD, 0)) for node in nodes)
+    return all(parse_int(node["status"]["allocatable"].get(names.RESOURCE_USERFAULTFD, 0)) for node in nodes)
 
 
 def without_picture(manifest: dict[str, Any]) -> None:

@@ -87,7 +87,6 @@ def booked(space: Space, node: str) -> list[str]:
     return [str(each["resources"]["requests"]["cpu"]) for each in containers]
 
 
-@pytest.mark.faults  # Not seen green yet: the move is made, the sockets were not there at once.
 @pytest.mark.timeout(400)
 @pytest.mark.usefixtures("moving", "rigid")
 def test_a_machine_moves_to_get_its_processors(space: Space) -> None:

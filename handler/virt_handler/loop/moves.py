@@ -236,7 +236,8 @@ def wishes(vmi: VirtualMachineInstance, move: MoveState) -> pb.MigrateRequest:
         unsafe=bool(config.unsafe_migration_override),
         completion_timeout_per_gib=max(config.completion_timeout_per_gi_b or 0, 0),
         progress_timeout=max(config.progress_timeout or 0, 0),
-        parallel_connections=0 if _is_limited(vmi) else _PARALLEL,
+        # QEMU knows no post-copy with several connections.
+        parallel_connections=0 if post_copy or _is_limited(vmi) else _PARALLEL,
     )
 
 

@@ -22,6 +22,7 @@ from virt_handler.decisions.limits import MAX_TEXT, MAX_WORD
 from virt_handler.decisions.status import is_urgent, reported
 from virt_handler.decisions.steps import next_step
 from virt_handler.decisions.vocabulary import Action, Foreseen, Launcher, Step, Task, View, Way, Work
+from virt_handler.loop.moves import wishes
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 from virt_protos.node.v1 import node_pb2
 
@@ -59,6 +60,15 @@ def test_it_leaves_when_the_other_side_is_ready_and_not_before() -> None:
     asked = vmi(**READY, abortRequested=True)
     assert source(asked, view()).action is Action.CANCEL_MOVE, "a call that is on its way must not begin it any more"
     assert moving.job_of(Action.CANCEL_MOVE, asked, view().domain) == JOB
+
+
+def test_post_copy_has_one_connection() -> None:
+    """QEMU refuses it with several, before anything is moved."""
+    for allowed, connections in ((True, 0), (False, 8)):
+        machine = vmi(**READY, migrationConfiguration={"allowPostCopy": allowed})
+        assert machine.status.migration_state is not None
+        asked = wishes(machine, machine.status.migration_state)
+        assert (asked.post_copy, asked.parallel_connections) == (allowed, connections)
 
 
 def test_it_is_given_up_once() -> None:
