@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from virt_local.storage import loops
+
 from .rig import HOST_IMAGE, Rig, eventually
 
 pytestmark = pytest.mark.root
@@ -41,8 +43,10 @@ def loops_of(rig: Rig) -> list[str]:
 
 
 def needs_loops() -> None:
-    if not Path("/dev/loop-control").exists():
-        pytest.skip("this machine has no loop devices")
+    try:
+        loops.check()
+    except loops.NoLoopDevices as error:
+        pytest.skip(str(error))
 
 
 def claim(rig: Rig, name: str, size: str = "8Mi", **spec: Any) -> None:
