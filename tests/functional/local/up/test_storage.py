@@ -214,6 +214,14 @@ def test_snapshot_restore_and_clone(rig: Rig) -> None:
     eventually(lambda: not list((rig.data / "volumes").glob("pvc-*")))
 
 
+def test_the_example(rig: Rig) -> None:
+    file = str(Path(__file__).parents[4] / "examples" / "claim-saved-and-copied.yaml")
+    rig.kubectl("apply", "-f", file)
+    for name in ("first", "restored", "copied"):
+        bound(rig, name)
+    rig.kubectl("delete", "-f", file, "--timeout=60s")
+
+
 def test_a_retained_volume_keeps_its_bytes(rig: Rig) -> None:
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "keep"}}
     rules = {"provisioner": "virt-local/hostpath", "reclaimPolicy": "Retain"}
