@@ -7,8 +7,10 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -299,6 +301,7 @@ def test_a_retained_snapshot_is_bound_again(rig: Rig) -> None:
 
 
 def _asked(rig: Rig) -> bool:
+    """Before, or just when."""
     return True
 
 
@@ -308,6 +311,26 @@ def _begun(rig: Rig) -> bool:
 
 def _made(rig: Rig) -> bool:
     return any((rig.data / "volumes" / ".snapshots").iterdir())
+
+
+@contextmanager
+def killed_at(rig: Rig, moment: Callable[[Rig], bool]) -> Iterator[None]:
+    """The process with the controllers dies at a moment of what is done inside."""
+    victim, came = rig.pids()["controllers"], threading.Event()
+
+    def wait_and_kill() -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if moment(rig):
+                os.kill(victim, signal.SIGKILL)
+                came.set()
+                return
+
+    thread = threading.Thread(target=wait_and_kill, daemon=True)
+    thread.start()
+    yield
+    thread.join(40)
+    assert came.is_set(), "the moment never came"
 
 
 @pytest.mark.parametrize("moment", [_asked, _begun, _made])
@@ -321,13 +344,9 @@ def test_a_copy_is_whole_whenever_its_maker_is_killed(rig: Rig, moment: Callable
             disk.write(hashlib.sha256(str(number).encode()).digest() * (MIB // 32))
     (place / "other").write_text("small")
     wanted = hashlib.sha256((place / "disk.img").read_bytes()).hexdigest()
-    claim(rig, f"{name}-copy", "96Mi", dataSourceRef={"kind": "PersistentVolumeClaim", "name": name})
-    snapshot(rig, name, name)
-    before = rig.pids()["controllers"]
-    deadline = time.monotonic() + 20
-    while not moment(rig):
-        assert time.monotonic() < deadline, "the moment never came"
-    os.kill(before, signal.SIGKILL)
+    with killed_at(rig, moment):
+        claim(rig, f"{name}-copy", "96Mi", dataSourceRef={"kind": "PersistentVolumeClaim", "name": name})
+        snapshot(rig, name, name)
     copy = directory_in_time(rig, f"{name}-copy")
     assert hashlib.sha256((copy / "disk.img").read_bytes()).hexdigest() == wanted
     assert (copy / "other").read_text() == "small"
@@ -336,7 +355,7 @@ def test_a_copy_is_whole_whenever_its_maker_is_killed(rig: Rig, moment: Callable
     assert hashlib.sha256((handle / "data" / "disk.img").read_bytes()).hexdigest() == wanted
     rig.kubectl("delete", "vs", name, "--timeout=30s")
     rig.kubectl("delete", "pvc", name, f"{name}-copy", "--timeout=30s")
-    eventually(lambda: not list((rig.data / "volumes").glob("pvc-*/disk.img")), 30.0)
+    eventually(lambda: not place.exists() and not copy.exists(), 30.0)
     assert list((rig.data / "volumes" / ".new").iterdir()) == []
 
 
