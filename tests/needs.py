@@ -54,6 +54,7 @@ RUN: Mapping[str, tuple[str, ...]] = {
     "zstd": ("zstd",),
     "libxml2-utils": ("xmllint",),
     "openssh-client": ("ssh", "scp", "ssh-keygen"),
+    "xfsprogs": ("mkfs.xfs",),
 }
 CLUSTER: Mapping[str, tuple[str, ...]] = {
     "gcc": ("gcc",),

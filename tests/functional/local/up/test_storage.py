@@ -7,12 +7,16 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from virt_local.storage import loops
 
 from .rig import HOST_IMAGE, Rig, eventually
 
@@ -41,8 +45,10 @@ def loops_of(rig: Rig) -> list[str]:
 
 
 def needs_loops() -> None:
-    if not Path("/dev/loop-control").exists():
-        pytest.skip("this machine has no loop devices")
+    try:
+        loops.check()
+    except loops.NoLoopDevices as error:
+        pytest.skip(str(error))
 
 
 def claim(rig: Rig, name: str, size: str = "8Mi", **spec: Any) -> None:
@@ -210,6 +216,14 @@ def test_snapshot_restore_and_clone(rig: Rig) -> None:
     eventually(lambda: not list((rig.data / "volumes").glob("pvc-*")))
 
 
+def test_the_example(rig: Rig) -> None:
+    file = str(Path(__file__).parents[4] / "examples" / "claim-saved-and-copied.yaml")
+    rig.kubectl("apply", "-f", file)
+    for name in ("first", "restored", "copied"):
+        bound(rig, name)
+    rig.kubectl("delete", "-f", file, "--timeout=60s")
+
+
 def test_a_retained_volume_keeps_its_bytes(rig: Rig) -> None:
     kind = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "keep"}}
     rules = {"provisioner": "virt-local/hostpath", "reclaimPolicy": "Retain"}
@@ -287,6 +301,7 @@ def test_a_retained_snapshot_is_bound_again(rig: Rig) -> None:
 
 
 def _asked(rig: Rig) -> bool:
+    """Before, or just when."""
     return True
 
 
@@ -296,6 +311,26 @@ def _begun(rig: Rig) -> bool:
 
 def _made(rig: Rig) -> bool:
     return any((rig.data / "volumes" / ".snapshots").iterdir())
+
+
+@contextmanager
+def killed_at(rig: Rig, moment: Callable[[Rig], bool]) -> Iterator[None]:
+    """The process with the controllers dies at a moment of what is done inside."""
+    victim, came = rig.pids()["controllers"], threading.Event()
+
+    def wait_and_kill() -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            if moment(rig):
+                os.kill(victim, signal.SIGKILL)
+                came.set()
+                return
+
+    thread = threading.Thread(target=wait_and_kill, daemon=True)
+    thread.start()
+    yield
+    thread.join(40)
+    assert came.is_set(), "the moment never came"
 
 
 @pytest.mark.parametrize("moment", [_asked, _begun, _made])
@@ -309,13 +344,9 @@ def test_a_copy_is_whole_whenever_its_maker_is_killed(rig: Rig, moment: Callable
             disk.write(hashlib.sha256(str(number).encode()).digest() * (MIB // 32))
     (place / "other").write_text("small")
     wanted = hashlib.sha256((place / "disk.img").read_bytes()).hexdigest()
-    claim(rig, f"{name}-copy", "96Mi", dataSourceRef={"kind": "PersistentVolumeClaim", "name": name})
-    snapshot(rig, name, name)
-    before = rig.pids()["controllers"]
-    deadline = time.monotonic() + 20
-    while not moment(rig):
-        assert time.monotonic() < deadline, "the moment never came"
-    os.kill(before, signal.SIGKILL)
+    with killed_at(rig, moment):
+        claim(rig, f"{name}-copy", "96Mi", dataSourceRef={"kind": "PersistentVolumeClaim", "name": name})
+        snapshot(rig, name, name)
     copy = directory_in_time(rig, f"{name}-copy")
     assert hashlib.sha256((copy / "disk.img").read_bytes()).hexdigest() == wanted
     assert (copy / "other").read_text() == "small"
@@ -324,7 +355,7 @@ def test_a_copy_is_whole_whenever_its_maker_is_killed(rig: Rig, moment: Callable
     assert hashlib.sha256((handle / "data" / "disk.img").read_bytes()).hexdigest() == wanted
     rig.kubectl("delete", "vs", name, "--timeout=30s")
     rig.kubectl("delete", "pvc", name, f"{name}-copy", "--timeout=30s")
-    eventually(lambda: not list((rig.data / "volumes").glob("pvc-*/disk.img")), 30.0)
+    eventually(lambda: not place.exists() and not copy.exists(), 30.0)
     assert list((rig.data / "volumes" / ".new").iterdir()) == []
 
 
