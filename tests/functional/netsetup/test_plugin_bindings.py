@@ -225,3 +225,13 @@ def test_passt_goes_when_the_machine_goes(lab: Lab, carried: Path) -> None:
     assert "Seccomp:\t2" in status
     lab.children[-1].kill()
     eventually(lambda: not Path(f"/proc/{pid}").exists() or "Z (zombie)" in Path(f"/proc/{pid}/status").read_text())
+
+
+def test_a_guest_that_moved_in_keeps_its_old_address_and_is_reached(lab: Lab, carried: Path) -> None:
+    """passt takes what the guest says it is, and nobody outside sees it."""
+    lab.ip(lab.guest, "addr", "add", "10.99.3.9/16", "dev", "eth0")
+    lab.ip(lab.guest, "route", "add", "default", "via", "10.99.0.1")
+    lab.listen(lab.outside, 9000, "0.0.0.0")
+    lab.listen(lab.guest, 80, "0.0.0.0")
+    assert lab.connect(lab.guest, "10.99.0.1", 9000) == "10.99.0.5"
+    assert lab.connect(lab.outside, "10.99.0.5", 80) == "10.99.0.1"
