@@ -179,7 +179,7 @@ def test_a_plugins_sidecar_is_asked_once_and_its_memory_booked_once() -> None:
     made = render(by_plugin("theirs", "theirs", "flat"), config())
     assert [each.image for each in made.spec.containers[1:]] == ["registry/theirs:v1"]
     args = made.spec.containers[0].args
-    assert args[args.index("--hook-sidecars") + 1] == "1"
+    assert [args[args.index(flag) + 1] for flag in ("--hook-sidecars", "--plugin-sidecars")] == ["1", "1"]
     booked = int(made.metadata.annotations[names.ANNOTATION_MEMORY_OVERHEAD])
     without = render(by_plugin("flat", "flat", "flat"), config())
     assert booked - int(without.metadata.annotations[names.ANNOTATION_MEMORY_OVERHEAD]) == 10 << 20
