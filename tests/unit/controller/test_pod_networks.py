@@ -200,3 +200,10 @@ def test_passt_books_memory_and_no_vhost() -> None:
     assert int(made.metadata.annotations[key]) - int(usual.metadata.annotations[key]) == TABLE[PASST].memory
     resources = [each.spec.containers[0].resources for each in (usual, made)]
     assert [names.RESOURCE_VHOST_NET in each.limits for each in resources if each is not None] == [True, False]
+
+
+def test_arguments_of_others_are_read_whatever_they_are() -> None:
+    said = '[{"name": "a", "cni-args": {"ips": ["10.0.0.1/24"], "deep": {"er": 1}}}]'
+    (found,) = podnetworks.selections(said)
+    assert podnetworks.LOGIC_NETWORK not in found.cni_args
+    assert networks.operations(vmi(), pod(networks=said)) == []
