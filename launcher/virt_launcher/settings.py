@@ -158,6 +158,7 @@ class Settings:
     keep_after_failure: bool = False
     fail_fast: bool = False
     hook_sidecars: int = 0
+    plugin_sidecars: int = 0
     log_level: str = "info"
     max_log_bytes: int = MAX_LOG_BYTES
     node_probe: Path | None = None
@@ -201,6 +202,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] = os.environ) -> Setti
         keep_after_failure=args.keep_after_failure,
         fail_fast=args.fail_fast,
         hook_sidecars=args.hook_sidecars,
+        plugin_sidecars=args.plugin_sidecars,
         log_level=args.log_level,
         max_log_bytes=args.max_log_bytes,
         node_probe=Path(args.node_probe) if args.node_probe else None,
@@ -244,6 +246,7 @@ def _parser(environ: Mapping[str, str]) -> argparse.ArgumentParser:
     add("kernel-boot-dir", str(defaults.kernel_boot), "directory at which the kernelBoot image is mounted")
     add("hooks-dir", str(defaults.hooks), "directory with the sockets of hook sidecars, in one for each of them")
     add("hook-sidecars", "0", "how many sidecars want to be asked before the machine starts", int)
+    add("plugin-sidecars", "0", "how many of them, the last, are of network binding plugins", int)
     add("termination-log", str(defaults.termination_log), "file for the last words of a failed launcher")
     add("log-level", "info", "lowest level to log: debug, info, warning or error")
     add("max-log-bytes", str(MAX_LOG_BYTES), "size at which the console's, QEMU's and libvirt's log is rotated", int)

@@ -75,6 +75,6 @@ def test_a_guest_by_passt_and_by_a_plugin_moves_and_is_reached_again(moves: Spac
         assert boot_of(carried) == boot
         answers_tcp(carried, there, "peer")
         answers_tcp(peer, new, "carried")
-        answers_udp(peer, new)
+        answers_udp(new)
         eventually(lambda: blinks(carried, card) >= changes + 2, within_s=30, what="a link that went and came")
     assert now["interfaces"][0]["mac"] == before["interfaces"][0]["mac"]

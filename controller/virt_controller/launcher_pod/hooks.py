@@ -36,10 +36,12 @@ def hooks(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
         raise UnsupportedSpecError(f"{_FIELD} {error}") from error
     if wanted and not config.cluster.has("Sidecar"):
         raise UnsupportedSpecError(f"{_FIELD} needs the feature gate Sidecar")
-    wanted = [*wanted, *_of_plugins(vmi, config)]
+    plugins = _of_plugins(vmi, config)
+    wanted = [*wanted, *plugins]
     if not wanted:
         return Parts()
-    count = Parts(args=("--hook-sidecars", str(len(wanted))))
+    of_plugins = ("--plugin-sidecars", str(len(plugins))) if plugins else ()
+    count = Parts(args=("--hook-sidecars", str(len(wanted)), *of_plugins))
     return combine([count, *(_sidecar(vmi, config, index, each) for index, each in enumerate(wanted))])
 
 

@@ -57,7 +57,7 @@ class Selection(Struct):
     interface: str = ""
     mac: str = ""
     #: For the CNI plugin. That of a network binding plugin learns here which network of the VMI it is asked for.
-    cni_args: dict[str, str] = field(default_factory=dict, name="cni-args")
+    cni_args: dict[str, Any] = field(default_factory=dict, name="cni-args")
 
     @property
     def key(self) -> str:

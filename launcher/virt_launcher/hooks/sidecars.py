@@ -28,6 +28,7 @@ from virt_protos.hooks.v1alpha3 import callbacks_pb2
 log = get_logger(__name__)
 
 FIELD = f"metadata.annotations[{names.ANNOTATION_HOOK_SIDECARS}]"
+_PLUGINS_FIELD = "spec.domain.devices.interfaces"
 #: virt-handler waits this long for a whole start, and QEMU wants its part of it.
 START_S = 75.0
 MEET_S = 20.0
@@ -50,6 +51,8 @@ class Sidecar:
     #: By hook point.
     priorities: dict[str, int]
     channel: grpc.Channel
+    #: Who asked for it.
+    field: str = FIELD
 
     def __str__(self) -> str:
         return f"the sidecar {self.container} ({self.name!r})"
@@ -62,6 +65,8 @@ class Sidecars:
     def __init__(self, settings: Settings, *, meet_s: float = MEET_S, call_s: float = CALL_S) -> None:
         self._directory = settings.paths.hooks
         self._count = settings.hook_sidecars
+        first = settings.hook_sidecars - settings.plugin_sidecars
+        self._of_plugins = {names.hook_container(index) for index in range(first, settings.hook_sidecars)}
         self._meet_s, self._call_s = meet_s, call_s
         self._met: list[Sidecar] = []
         self._ends_at = 0.0
@@ -122,8 +127,12 @@ class Sidecars:
                     return outcome
                 trouble = outcome
             if time.monotonic() > meet_by:
-                raise InvalidVMIError(FIELD, f"the sidecar {container} {trouble} after {self._meet_s:.0f} s")
+                words = f"the sidecar {container} {trouble} after {self._meet_s:.0f} s"
+                raise InvalidVMIError(self._field(container), words)
             time.sleep(_LOOK_EVERY_S)
+
+    def _field(self, container: str) -> str:
+        return _PLUGINS_FIELD if container in self._of_plugins else FIELD
 
     def _sockets(self, container: str) -> list[str]:
         try:
@@ -149,22 +158,22 @@ class Sidecars:
             channel.close()
             os.close(fd)
             return f"does not say what it is ({_words(error)})"
-        return _sidecar(container, told, channel)
+        return _sidecar(container, told, channel, self._field(container))
 
 
 def refuse(sidecar: Sidecar, point: str, why: str) -> InvalidVMIError:
-    return InvalidVMIError(FIELD, f"{sidecar}, asked at {point}, {why}")
+    return InvalidVMIError(sidecar.field, f"{sidecar}, asked at {point}, {why}")
 
 
-def _sidecar(container: str, told: info_pb2.InfoResult, channel: grpc.Channel) -> Sidecar:
+def _sidecar(container: str, told: info_pb2.InfoResult, channel: grpc.Channel, field: str) -> Sidecar:
     version = next((known for known in VERSIONS if known in told.versions), "")
     if not version:
         offered = ", ".join(repr(each[:_MAX_NAME]) for each in told.versions[:8]) or "none"
         raise InvalidVMIError(
-            FIELD, f"the sidecar {container} speaks {offered} of the hook protocol; {', '.join(VERSIONS)} are known"
+            field, f"the sidecar {container} speaks {offered} of the hook protocol; {', '.join(VERSIONS)} are known"
         )
     points = {point.name: point.priority for point in told.hookPoints if point.name in _SINCE}
-    return Sidecar(container, told.name[:_MAX_NAME], version, points, channel)
+    return Sidecar(container, told.name[:_MAX_NAME], version, points, channel, field)
 
 
 def _words(error: Any) -> str:

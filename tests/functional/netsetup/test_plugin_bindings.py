@@ -225,3 +225,56 @@ def test_passt_goes_when_the_machine_goes(lab: Lab, carried: Path) -> None:
     assert "Seccomp:\t2" in status
     lab.children[-1].kill()
     eventually(lambda: not Path(f"/proc/{pid}").exists() or "Z (zombie)" in Path(f"/proc/{pid}/status").read_text())
+
+
+def test_a_guest_that_moved_in_keeps_its_old_address_and_is_reached(lab: Lab, carried: Path) -> None:
+    """passt takes what the guest says it is, and nobody outside sees it."""
+    lab.ip(lab.guest, "addr", "add", "10.99.3.9/16", "dev", "eth0")
+    lab.ip(lab.guest, "route", "add", "default", "via", "10.99.0.1")
+    lab.listen(lab.outside, 9000, "0.0.0.0")
+    lab.listen(lab.guest, 80, "0.0.0.0")
+    assert lab.connect(lab.guest, "10.99.0.1", 9000) == "10.99.0.5"
+    assert lab.connect(lab.outside, "10.99.0.5", 80) == "10.99.0.1"
+
+
+#: As the launcher does it: a second start, after a QEMU that never came, ends what the first one left.
+TWICE = """
+import os, pathlib, sys, threading
+from virt_core.apis.base import from_plain
+from virt_core.apis.interfaces import Interface
+from virt_launcher.errors import InvalidVMIError
+from virt_launcher.passt.carrier import Carrier
+from virt_launcher.process.children import Children, block_signals
+block_signals()
+children = Children()
+children.adopt_orphans()
+threading.Thread(target=children.run, args=(threading.Event(),), daemon=True).start()
+room = pathlib.Path(sys.argv[1])
+carrier = Carrier(room, children)
+nic = from_plain({"name": "default", "passtBinding": {}, "ports": [{"port": 80}]}, Interface)
+pids = []
+for _ in range(2):
+    carrier.begin("spec.domain.devices.interfaces[0]", nic, "vm1")
+    pids.append(int((room / "passt.pid").read_text()))
+print(pids[0] != pids[1], [os.path.exists(f"/proc/{pid}") for pid in pids], (room / "passt.sock").is_socket())
+os.kill(pids[1], 9)
+try:
+    carrier.begin("spec.domain.devices.interfaces[0]", nic, "x" * 300)
+except InvalidVMIError as error:
+    print(str(error)[:90])
+"""
+
+
+def test_the_launcher_starts_it_again_and_repeats_its_last_words(lab: Lab) -> None:
+    lab.netsetup("setup", interface("passtBinding"))
+    room = Path(f"/tmp/{lab.pod}")
+    room.mkdir(mode=0o700)
+    os.chown(room, 107, 107)
+    try:
+        done = as_launcher(lab, TWICE, str(room))
+    finally:
+        run("rm", "-r", str(room))
+    assert done.returncode == 0, done.stderr
+    twice, words = [line for line in done.stdout.splitlines() if not line.startswith("{")]
+    assert twice == "True [False, True] True"
+    assert words.startswith("spec.domain.devices.interfaces[0].passtBinding: Invalid hostname: xxx")

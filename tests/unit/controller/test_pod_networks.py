@@ -292,7 +292,7 @@ def test_a_plugins_sidecar_is_asked_once_and_its_memory_booked_once() -> None:
     made = render(by_plugin("theirs", "theirs", "flat"), config())
     assert [each.image for each in made.spec.containers[1:]] == ["registry/theirs:v1"]
     args = made.spec.containers[0].args
-    assert args[args.index("--hook-sidecars") + 1] == "1"
+    assert [args[args.index(flag) + 1] for flag in ("--hook-sidecars", "--plugin-sidecars")] == ["1", "1"]
     booked = int(made.metadata.annotations[names.ANNOTATION_MEMORY_OVERHEAD])
     without = render(by_plugin("flat", "flat", "flat"), config())
     assert booked - int(without.metadata.annotations[names.ANNOTATION_MEMORY_OVERHEAD]) == 10 << 20
@@ -313,3 +313,10 @@ def test_passt_books_memory_and_no_vhost() -> None:
     assert int(made.metadata.annotations[key]) - int(usual.metadata.annotations[key]) == TABLE[PASST].memory
     resources = [each.spec.containers[0].resources for each in (usual, made)]
     assert [names.RESOURCE_VHOST_NET in each.limits for each in resources if each is not None] == [True, False]
+
+
+def test_arguments_of_others_are_read_whatever_they_are() -> None:
+    said = '[{"name": "a", "cni-args": {"ips": ["10.0.0.1/24"], "deep": {"er": 1}}}]'
+    (found,) = podnetworks.selections(said)
+    assert podnetworks.LOGIC_NETWORK not in found.cni_args
+    assert networks.operations(vmi(), pod(networks=said)) == []
