@@ -35,7 +35,7 @@ class Tunnel:
         self.ended = False
 
     def send(self, data: bytes) -> None:
-        """Waits as long as the other side reads, or says something before it was told everything. Raises TunnelError."""
+        """Waits until the other side takes it, or says something before it has everything. Raises TunnelError."""
         deadline = time.monotonic() + _SILENCE_S
         try:
             self._stream.push(bytes([_DATA]) + data)
