@@ -215,6 +215,15 @@ def test_the_pod_has_no_rights_and_knows_its_plan() -> None:
     assert (plan.url, plan.checksum, plan.size, plan.secret_headers) == ("https://example.test/x", "md5:0", 5, 2)
 
 
+def test_a_disk_may_be_as_large_as_what_the_claim_has() -> None:
+    """A machine makes its disk as long as the claim; a copy of it must fit into an equal claim."""
+    given = volume()
+    spec, found = from_plain(given.spec, DataVolumeSpec), claim(given)
+    assert plan_of(spec, 5, found).room == 0
+    found.status.capacity = {"storage": "2Gi"}
+    assert (plan_of(spec, 5, found).size, plan_of(spec, 5, found).room) == (5, 2 << 30)
+
+
 def test_long_names_stay_within_those_of_pods() -> None:
     names = {importplan.pod_name("x" * 253), importplan.pod_name("x" * 252 + "y"), importplan.pod_name("disk")}
     assert len(names) == 3
