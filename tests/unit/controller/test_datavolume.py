@@ -140,6 +140,18 @@ def test_an_importer_without_last_words_was_killed() -> None:
     assert look(given, World(claim(given), pod("Failed", ImportReport(reason="Completed")))).status.phase != "Succeeded"
 
 
+def test_a_pod_that_no_node_takes_is_not_made_anew_at_once() -> None:
+    given = volume(status=DataVolumeStatus(phase="ImportScheduled", restart_count=2))
+    status = {"phase": "Failed", "message": "no room", "reason": "OutOfcpu"}
+    refused = from_plain(
+        {"metadata": {"name": "importer-disk", "creationTimestamp": rfc3339(NOW)}, "status": status}, Pod
+    )
+    decision = look(given, World(claim(given), refused))
+    assert (decision.delete_pod, decision.recheck_s, running(decision)[1]) == (
+        False, 12.0, "the importer's Pod ended: no room",
+    )  # fmt: skip
+
+
 def test_a_claim_of_somebody_else() -> None:
     given = volume()
     decision = look(given, World(claim(given, ours=False)))
