@@ -42,6 +42,13 @@ def disk_size(spec: DataVolumeSpec, source: PersistentVolumeClaim | None = None)
     return 0 if asked is None else parse_bytes(asked)
 
 
+def room_of(claim: PersistentVolumeClaim) -> int:
+    """What it has; what it asks for, as long as it has nothing. A disk in it may have grown to that."""
+    asked = claim.spec.resources.requests if claim.spec.resources is not None else {}
+    found = claim.status.capacity.get(_STORAGE) or asked.get(_STORAGE)
+    return parse_bytes(found) if found else 0
+
+
 def claim_of(volume: DataVolume, spec: DataVolumeSpec, size: int) -> PersistentVolumeClaim:
     wanted = spec.storage or spec.pvc or ClaimSpec()
     if spec.storage is not None and not is_block(wanted):

@@ -124,7 +124,7 @@ class DataVolumeController:
         if world.claim is not None and decision.adopt_claim:
             self._adopt(volume, world.claim)
         if decision.create_pod:
-            self._create(importer_pod(volume, spec, plan_of(spec, size, world.source), self._template))
+            self._create(importer_pod(volume, spec, plan_of(spec, size, world.claim, world.source), self._template))
         if world.claim is not None and decision.annotations:
             self._annotate(world.claim, decision.annotations)
         self._write(volume, decision)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
@@ -216,9 +216,9 @@ def _pause_s(restarts: int) -> float:
 
 def _since(pod: Pod, now: datetime) -> float:
     ended = [s.state.terminated for s in pod.status.container_statuses if s.state is not None and s.state.terminated]
-    times = [each.finished_at for each in ended if each.finished_at]
-    moment = parse_rfc3339(times[0]) if times else now - timedelta(seconds=_LONGEST_PAUSE_S)
-    return (now - moment).total_seconds()
+    # A node may refuse a Pod before any container of it ran.
+    times = [each for each in (*(one.finished_at for one in ended), pod.metadata.creation_timestamp) if each]
+    return (now - parse_rfc3339(times[0])).total_seconds() if times else _LONGEST_PAUSE_S
 
 
 _BOUND = (names.TRUE, "Bound", "")

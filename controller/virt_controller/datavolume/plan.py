@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virt_controller.datavolume.claims import is_block
+from virt_controller.datavolume.claims import is_block, room_of
 from virt_core.apis import importplan, names
 from virt_core.apis.datavolume import ClaimSpec, DataVolumeSpec
 from virt_core.apis.importplan import ImportPlan
@@ -31,7 +31,12 @@ def image_of(spec: DataVolumeSpec) -> str:
     return (registry.url or "").removeprefix("docker://") if registry is not None else ""
 
 
-def plan_of(spec: DataVolumeSpec, size: int, copied: PersistentVolumeClaim | None = None) -> ImportPlan:
+def plan_of(
+    spec: DataVolumeSpec,
+    size: int,
+    claim: PersistentVolumeClaim | None = None,
+    copied: PersistentVolumeClaim | None = None,
+) -> ImportPlan:
     source, wanted = spec.source, spec.storage or spec.pvc or ClaimSpec()
     plan = ImportPlan(source=kind_of(spec), size=size, block=is_block(wanted), preallocate=bool(spec.preallocation))
     if source is not None and (http := source.http) is not None:
@@ -39,5 +44,6 @@ def plan_of(spec: DataVolumeSpec, size: int, copied: PersistentVolumeClaim | Non
         plan.secret_headers = len(http.secret_extra_headers)
     if source is not None and source.registry is not None:
         plan.url = source.registry.url or ""
+    plan.room = room_of(claim) if claim is not None else 0
     plan.source_block = copied is not None and copied.spec.volume_mode == names.VOLUME_MODE_BLOCK
     return plan

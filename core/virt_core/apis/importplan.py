@@ -57,8 +57,10 @@ class ImportPlan(Struct):
     """One claim, and what is to be in it."""
 
     source: str
-    #: How large the disk may be, in bytes; an empty one gets this size.
+    #: How large the disk is to be, in bytes: an empty one gets this size.
     size: int
+    #: How large it may be: what the claim has, a file system's own share included. 0: as `size` says.
+    room: int = 0
     #: The claim is a device.
     block: bool = False
     url: str = ""

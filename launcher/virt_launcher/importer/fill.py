@@ -58,7 +58,7 @@ class Filler:
         if entry.format == detect.RAW:
             self._hash_again(entry.settled)
             self._target.announce(entry.settled)
-            decoder: Decoder = Raw(self._target, self._plan.size, entry.settled)
+            decoder: Decoder = Raw(self._target, entry.settled)
             return self._pour(decoder, self._counted(stream(entry.settled)))
         found = Qcow2(self._target, read(0, detect.HEAD), self._journal.spare_file)
         start = found.resume(entry.settled)
@@ -95,7 +95,7 @@ class Filler:
                 "the server does not say how long the file is, so a part could pass for the whole: give a checksum",
             )
         spare = None if self._plan.block else self._journal.spare_file
-        decoder = detect.decoder(self._format, head, self._target, self._plan.size, spare)
+        decoder = detect.decoder(self._format, head, self._target, spare)
         if isinstance(decoder, Qcow2) and read is not None:
             self._resumable &= decoder.hint(read)
         elif self._format != detect.RAW:
@@ -108,7 +108,7 @@ class Filler:
             yield chunk
 
     def _pour(self, decoder: Decoder, chunks: Iterator[bytes]) -> ImportReport:
-        total, noted, limit = 0, decoder.settled, 2 * self._plan.size + _SLACK
+        total, noted, limit = 0, decoder.settled, 2 * max(self._plan.size, self._plan.room) + _SLACK
         for chunk in chunks:
             decoder.feed(chunk)
             total += len(chunk)

@@ -47,7 +47,7 @@ def attempt(plan: ImportPlan, places: Places) -> ImportReport:
 
 def _limit(plan: ImportPlan) -> None:
     """No file beyond what the claim can need, no core, no child."""
-    size = 2 * plan.size + _SLACK
+    size = 2 * max(plan.size, plan.room) + _SLACK
     if not plan.block:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

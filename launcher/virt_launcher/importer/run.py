@@ -56,12 +56,16 @@ class Job:
 def run(plan: ImportPlan, places: Places) -> ImportReport:
     """Raises Refused, Trouble, OSError."""
     if plan.block:
-        return _run(plan, places, Journal(None), DeviceTarget(places.device, plan.size))
+        return _run(plan, places, Journal(None), DeviceTarget(places.device, _room(plan)))
     with SafeDir.open_trusted(places.directory) as directory:
         journal = Journal(directory)
         if (report := _already(directory, journal)) is not None:
             return report
-        return _run(plan, places, journal, FileTarget(directory, plan.size))
+        return _run(plan, places, journal, FileTarget(directory, _room(plan)))
+
+
+def _room(plan: ImportPlan) -> int:
+    return max(plan.size, plan.room)
 
 
 def _already(directory: SafeDir, journal: Journal) -> ImportReport | None:
@@ -124,7 +128,7 @@ def _secret_headers(places: Places) -> Iterator[str]:
 def _registry(job: Job) -> ImportReport:
     places, plan = job.places, job.plan
     source = Registry(parse(plan.url), access([], [], places.credentials, places.certificates), job.meter)
-    return job.filler.fill(source.disk(2 * plan.size + _SLACK))
+    return job.filler.fill(source.disk(2 * _room(plan) + _SLACK))
 
 
 def _image(job: Job) -> ImportReport:

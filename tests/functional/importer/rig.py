@@ -23,12 +23,13 @@ class Hasty(SystemClock):
         del seconds
 
 
-def import_from(claim: Path, url: str = "", **changes: Any) -> ImportReport:
+def import_from(claim: Path, url: str = "", device: str = "", **changes: Any) -> ImportReport:
     claim.mkdir(exist_ok=True)
     plan = ImportPlan(**{"source": importplan.HTTP, "size": 64 * MIB, "url": url, **changes})
     beside = claim.parent
     places = Places(
         directory=str(claim),
+        device=device,
         credentials=beside / "credentials",
         certificates=beside / "certificates",
         secret_headers=beside / "headers",

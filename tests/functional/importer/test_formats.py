@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import random
 import subprocess
 from pathlib import Path
 
 import pytest
+
+from virt_core.apis import importplan
+from virt_core.apis.importplan import ImportPlan
+from virt_core.runtime.files import SafeDir
+from virt_launcher.importer.errors import Refused
+from virt_launcher.importer.fill import Filler
+from virt_launcher.importer.journal import Journal
+from virt_launcher.importer.progress import Meter
+from virt_launcher.importer.target import FileTarget
 
 from .rig import MIB, converted, disk_bytes, disk_of, import_from, qemu_img
 from .server import Habits, serving
@@ -102,3 +112,39 @@ def test_packed_images_are_unpacked_on_the_way(tmp_path: Path, pack: object, inn
         report = import_from(tmp_path / "other", url)
     assert report.reason == "ImageRefused", report
     assert not (tmp_path / "other" / "disk.img").exists()
+
+
+def _broken(image: bytes, rng: random.Random) -> bytes:
+    """A few bytes changed, mostly near the front, where the tables are; or the end is missing."""
+    made = bytearray(image)
+    for _ in range(rng.randrange(1, 6)):
+        at = rng.randrange(min(rng.choice([512, 4096, 1 << 18, len(made)]), len(made)))
+        if rng.random() < 0.1:
+            made = made[: max(at, 600)]
+        else:
+            made[at : at + 8] = rng.choice([b"\xff" * 8, bytes(8), rng.randbytes(8), b"\0\0\0\0\0\1\0\0"])
+    return bytes(made)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != "raw"])
+def test_a_broken_image_is_refused_or_read_and_surprises_nobody(tmp_path: Path, name: str) -> None:
+    """Whatever is wrong with it, the answer is one of ours, and nothing is placed outside of the disk."""
+    image, rng = converted(tmp_path, disk_bytes(MIB), *FORMATS[name]), random.Random(name)
+    claim = tmp_path / "claim"
+    claim.mkdir()
+    refused: list[str] = []
+    for _ in range(12):
+        broken = _broken(image, rng)
+        with SafeDir.open_trusted(claim) as directory:
+            target, journal = FileTarget(directory, 8 * MIB), Journal(directory)
+            filler = Filler(ImportPlan(source=importplan.HTTP, size=8 * MIB), target, journal, Meter())
+            try:
+                report = filler.fill(broken[at : at + 50_000] for at in range(0, len(broken), 50_000))
+                assert report.virtual_size == (claim / "disk.img").stat().st_size <= 8 * MIB
+                (claim / "disk.img").unlink()
+            except Refused as error:
+                refused.append(error.reason)
+            finally:
+                target.close()
+        assert not (claim / "disk.img").exists()
+    assert set(refused) <= importplan.FINAL

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -194,3 +196,39 @@ def test_a_blank_disk_has_the_size_of_the_claim(claim: Path) -> None:
     assert (report.reason, report.virtual_size) == ("Completed", 8 * MIB)
     assert disk_of(claim) == bytes(8 * MIB)
     assert (claim / "disk.img").stat().st_blocks == 0
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_a_full_disk_is_named_and_leaves_no_disk(tmp_path: Path) -> None:
+    claim, image = tmp_path / "claim", os.urandom(8 * MIB)
+    claim.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(claim)], check=True, timeout=20)
+    try:
+        with serving(Habits(image)) as url:
+            report = import_from(claim, url)
+        assert (report.reason, report.message) == (importplan.NO_SPACE, "there is no space left in the claim")
+        assert not (claim / "disk.img").exists()
+    finally:
+        subprocess.run(["umount", str(claim)], check=True, timeout=20)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a loop device")
+@pytest.mark.parametrize("options", [("-O", "raw"), ("-c", "-O", "qcow2")])
+def test_a_device_gets_the_disk_and_keeps_nothing_of_what_was_there(tmp_path: Path, options: tuple[str, ...]) -> None:
+    backing, image = tmp_path / "backing", converted(tmp_path, RAW, *options)
+    backing.write_bytes(b"\xaa" * 32 * MIB)
+    made = subprocess.run(
+        ["losetup", "--find", "--show", str(backing)], check=True, capture_output=True, text=True, timeout=20
+    )
+    device = made.stdout.strip()
+    try:
+        with serving(Habits(image)) as url:
+            report = import_from(tmp_path / "claim", url, block=True, size=32 * MIB, device=device)
+        assert report.reason == "Completed", report
+        found = Path(device).read_bytes()
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True, timeout=20)
+    assert found[: len(RAW)] == RAW
+    assert not any(found[len(RAW) :])

@@ -140,6 +140,18 @@ def test_an_importer_without_last_words_was_killed() -> None:
     assert look(given, World(claim(given), pod("Failed", ImportReport(reason="Completed")))).status.phase != "Succeeded"
 
 
+def test_a_pod_that_no_node_takes_is_not_made_anew_at_once() -> None:
+    given = volume(status=DataVolumeStatus(phase="ImportScheduled", restart_count=2))
+    status = {"phase": "Failed", "message": "no room", "reason": "OutOfcpu"}
+    refused = from_plain(
+        {"metadata": {"name": "importer-disk", "creationTimestamp": rfc3339(NOW)}, "status": status}, Pod
+    )
+    decision = look(given, World(claim(given), refused))
+    assert (decision.delete_pod, decision.recheck_s, running(decision)[1]) == (
+        False, 12.0, "the importer's Pod ended: no room",
+    )  # fmt: skip
+
+
 def test_a_claim_of_somebody_else() -> None:
     given = volume()
     decision = look(given, World(claim(given, ours=False)))
@@ -213,6 +225,15 @@ def test_the_pod_has_no_rights_and_knows_its_plan() -> None:
     ]  # fmt: skip
     plan = decode(container.env[0].value, ImportPlan)
     assert (plan.url, plan.checksum, plan.size, plan.secret_headers) == ("https://example.test/x", "md5:0", 5, 2)
+
+
+def test_a_disk_may_be_as_large_as_what_the_claim_has() -> None:
+    """A machine makes its disk as long as the claim; a copy of it must fit into an equal claim."""
+    given = volume()
+    spec, found = from_plain(given.spec, DataVolumeSpec), claim(given)
+    assert plan_of(spec, 5, found).room == 0
+    found.status.capacity = {"storage": "2Gi"}
+    assert (plan_of(spec, 5, found).size, plan_of(spec, 5, found).room) == (5, 2 << 30)
 
 
 def test_long_names_stay_within_those_of_pods() -> None:

@@ -40,7 +40,7 @@ class Disk:
 
 def take(image: bytes, room: int = 64 * MIB, *, piece: int = 100_000, spare: Callable[[], int] | None = None) -> Disk:
     disk = Disk(room)
-    decoder = detect.decoder(detect.format_of(image[: detect.HEAD]), image[: detect.HEAD], disk, room, spare)
+    decoder = detect.decoder(detect.format_of(image[: detect.HEAD]), image[: detect.HEAD], disk, spare)
     for at in range(0, len(image), piece):
         decoder.feed(image[at : at + piece])
     decoder.finish()

@@ -16,6 +16,8 @@ from virtctl.targets import part
 _PROTOCOL = "v4.channel.k8s.io"
 _DATA, _ERROR = 0, 1
 _PORT_BYTES = 2
+#: A device is zeroed before anything is written to it.
+_SILENCE_S = 600.0
 CHUNK = 1 << 16
 
 
@@ -33,9 +35,16 @@ class Tunnel:
         self.ended = False
 
     def send(self, data: bytes) -> None:
-        """Raises TunnelError; also when the other side has already said something, which is never good."""
+        """Waits until the other side takes it, or says something before it has everything. Raises TunnelError."""
+        deadline = time.monotonic() + _SILENCE_S
         try:
-            self._stream.send(bytes([_DATA]) + data)
+            self._stream.push(bytes([_DATA]) + data)
+            while self._stream.unsent and not self.answered() and not self.ended:
+                if time.monotonic() > deadline:
+                    raise TunnelError(f"nothing was taken for {_SILENCE_S:.0f} s")
+                select.select([self._stream], [self._stream], [], 0.5)
+                self._stream.flush()
+                self._take()
         except ConnectionError as error:
             raise TunnelError(str(error)) from error
         self._take()

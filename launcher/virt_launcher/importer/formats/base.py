@@ -40,9 +40,8 @@ def round_up(value: int, unit: int) -> int:
 class Raw:
     """The file is the disk."""
 
-    def __init__(self, sink: Sink, room: int, at: int = 0) -> None:
-        self._sink, self._room = sink, room
-        self.settled = at
+    def __init__(self, sink: Sink, at: int = 0) -> None:
+        self._sink, self.settled = sink, at
 
     def feed(self, data: bytes) -> None:
         end = self.settled + len(data)

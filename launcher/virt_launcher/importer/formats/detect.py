@@ -36,9 +36,9 @@ def _known(name: str, head: bytes) -> str:
     return _OWN[name]
 
 
-def decoder(kind: str, head: bytes, sink: Sink, room: int, make_file: Callable[[], int] | None) -> Decoder:
+def decoder(kind: str, head: bytes, sink: Sink, make_file: Callable[[], int] | None) -> Decoder:
     if kind == QCOW2:
         return Qcow2(sink, head, make_file)
     if kind == RAW:
-        return Raw(sink, room)
+        return Raw(sink)
     return {"vdi": Vdi, "vmdk": Vmdk, "vhdx": Vhdx}[kind](sink)
