@@ -14,7 +14,7 @@ _TABLE = "e2e_cut"
 _PORTS = "61000-61255"
 _RULES = "".join(
     f"chain {hook} {{ type filter hook {hook} priority -300;"
-    f" tcp dport {_PORTS} counter drop; tcp sport {_PORTS} counter drop; }}"
+    f" tcp dport {_PORTS} counter drop; tcp sport {_PORTS} counter drop; }}\n"
     for hook in ("input", "output", "forward")
 )
 
