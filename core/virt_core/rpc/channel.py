@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -39,42 +39,68 @@ def tls_channel(address: str, tls: TlsFiles, *, server_name: str, timeout_s: flo
     return _with_deadline(grpc.secure_channel(address, tls.channel_credentials(), options=options), timeout_s)
 
 
-class _Details(NamedTuple):
-    """grpc's own class for this is private."""
-
-    method: str
-    timeout: float | None
-    metadata: Any
-    credentials: Any
-    wait_for_ready: Any
-    compression: Any
-
-
 if TYPE_CHECKING:
     # Generic only in the stubs.
-    _Interceptor = grpc.UnaryUnaryClientInterceptor[Any, Any]
+    _Method = grpc.UnaryUnaryMultiCallable[Any, Any]
 else:
-    _Interceptor = grpc.UnaryUnaryClientInterceptor
+    _Method = grpc.UnaryUnaryMultiCallable
 
 
-class _Deadline(_Interceptor):
-    """Streams stay without one: a console may be open for days."""
+class _Bounded(_Method):
+    """One RPC of a stub, with a deadline for calls that bring none."""
 
-    def __init__(self, timeout_s: float) -> None:
-        self._timeout_s = timeout_s
+    def __init__(self, method: Any, timeout_s: float) -> None:
+        self._method, self._timeout_s = method, timeout_s
 
-    def intercept_unary_unary(self, continuation: Callable[..., Any], client_call_details: Any, request: Any) -> Any:
-        if client_call_details.timeout is not None:
-            return continuation(client_call_details, request)
-        given = client_call_details
-        details = _Details(
-            given.method, self._timeout_s, given.metadata, given.credentials, given.wait_for_ready, given.compression
-        )
-        return continuation(details, request)
+    def __call__(self, request: Any, timeout: float | None = None, *given: Any, **named: Any) -> Any:
+        return self._method(request, self._timeout_s if timeout is None else timeout, *given, **named)
+
+    def with_call(self, request: Any, timeout: float | None = None, *given: Any, **named: Any) -> Any:
+        return self._method.with_call(request, self._timeout_s if timeout is None else timeout, *given, **named)
+
+    def future(self, request: Any, timeout: float | None = None, *given: Any, **named: Any) -> Any:
+        return self._method.future(request, self._timeout_s if timeout is None else timeout, *given, **named)
+
+
+class _Channel(grpc.Channel):
+    """Not by an interceptor of grpc's: that makes the RPC anew for each call, and grpc crashes if somebody closes the
+    channel just then. What a stub made once can be called whenever; on a closed channel it raises ValueError.
+
+    Streams stay without a deadline: a console may be open for days."""
+
+    def __init__(self, channel: grpc.Channel, timeout_s: float) -> None:
+        self._channel, self._timeout_s = channel, timeout_s
+
+    def unary_unary(self, *given: Any, **named: Any) -> Any:
+        return _Bounded(self._channel.unary_unary(*given, **named), self._timeout_s)
+
+    def unary_stream(self, *given: Any, **named: Any) -> Any:
+        return self._channel.unary_stream(*given, **named)
+
+    def stream_unary(self, *given: Any, **named: Any) -> Any:
+        return self._channel.stream_unary(*given, **named)
+
+    def stream_stream(self, *given: Any, **named: Any) -> Any:
+        return self._channel.stream_stream(*given, **named)
+
+    def subscribe(self, callback: Callable[..., None], try_to_connect: bool = False) -> None:
+        self._channel.subscribe(callback, try_to_connect)
+
+    def unsubscribe(self, callback: Callable[..., None]) -> None:
+        self._channel.unsubscribe(callback)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> _Channel:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
 
 
 def _with_deadline(channel: grpc.Channel, timeout_s: float) -> grpc.Channel:
-    return grpc.intercept_channel(channel, _Deadline(timeout_s))
+    return _Channel(channel, timeout_s)
 
 
 class ChannelCache:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -283,3 +285,24 @@ def _is_open(client: socket.socket) -> bool:
         return True
     except ConnectionError:
         return False
+
+
+AFTER_CLOSE = """
+from virt_core.rpc.channel import unix_channel
+from virt_protos.launcher.v1 import launcher_pb2 as pb
+from virt_protos.launcher.v1.launcher_pb2_grpc import LauncherStub
+channel = unix_channel("/nowhere/socket")
+stub = LauncherStub(channel)
+channel.close()
+try:
+    stub.Delete(pb.DeleteRequest())
+except ValueError as error:
+    print(error)
+"""
+
+
+def test_a_call_on_a_closed_channel_is_refused() -> None:
+    """In a process of its own: gRPC once crashed it, at the first call of an RPC after somebody else had closed."""
+    done = subprocess.run([sys.executable, "-c", AFTER_CLOSE], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "closed channel" in done.stdout
