@@ -54,7 +54,7 @@ check: setup-dev ## format, lint, types, import rules, generated files, unit tes
 	$(PY) -m ruff format --check $(CHECKED)
 	$(PY) -m ruff check $(CHECKED)
 	$(PY) -m mypy
-	$(PY) -m pytest -q tests/unit tests/rules tests/fuzz
+	$(PY) -m tests.again -n auto --maxprocesses=4 tests/unit tests/rules tests/fuzz
 
 .PHONY: fuzz
 fuzz: setup-dev ## made-up hostile input for FUZZ_SECONDS=600, new each time; what breaks something goes to tests/fuzz/corpus

@@ -1,4 +1,4 @@
-"""pytest for tests with real parts: what fails is run once more, alone, and only what fails again makes the run fail.
+"""pytest whose failures count when they come twice: what fails is run once more, alone.
 
 Usage: python -m tests.again ARGUMENTS OF PYTEST...
 
