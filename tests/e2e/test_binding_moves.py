@@ -16,7 +16,7 @@ from .test_bindings import PORTS, answers_tcp, answers_udp, bound, has
 from .test_migration import boot_of, ended, job
 from .test_secondary_networks import consoles, device, network, source
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.patient]
 NAMESPACE = f"e2e-{os.getpid()}-bindings"
 PLUGIN = {"domainAttachmentType": "managedTap", "migration": {"method": "link-refresh"}}
 

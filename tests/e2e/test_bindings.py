@@ -14,7 +14,7 @@ from .engine import eventually
 from .manifests import kernel_boot
 from .test_secondary_networks import consoles, no_dhcp, reaches
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.patient]
 TCP, UDP = 8080, 7
 PORTS = [{"port": TCP}, {"port": UDP, "protocol": "UDP"}]
 

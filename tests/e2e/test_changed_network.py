@@ -23,7 +23,7 @@ from .test_secondary_networks import (
 )
 from .vms import Machine, conditions, vm
 
-pytestmark = [pytest.mark.e2e, pytest.mark.alone]
+pytestmark = [pytest.mark.e2e, pytest.mark.alone, pytest.mark.patient]
 __all__ = ["moves"]
 CARD, PEER = "02:bb:00:00:00:11", "02:bb:00:00:00:12"
 

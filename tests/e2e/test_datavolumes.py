@@ -21,7 +21,7 @@ from .manifests import vmi
 from .test_boot import own_address_towards
 from .vms import vm
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.patient]
 
 GUEST_DISK = ROOT / ".build" / "guest.parts" / "files" / "disk" / "disk.img"
 

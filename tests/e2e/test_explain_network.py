@@ -18,7 +18,7 @@ from .test_secondary_networks import addressed, lease, two_nics
 from .test_secondary_networks import device as card_of
 from .vms import make
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.patient]
 #: A guest that leaves its card alone.
 NO_NETWORK = "version: 2\nethernets:\n  eth0:\n    mtu: 1400\n"
 

@@ -30,8 +30,8 @@ INSTALLED = "virtpod"
 def virt_api(engine: Engine) -> str:
     """Where virt-api listens, as everybody in the cluster can reach it."""
     for piece in engine.get("-n", INSTALLED, "endpointslices", "-l", "kubernetes.io/service-name=virt-api")["items"]:
-        port = next(entry["port"] for entry in piece["ports"] if entry["name"] == "https")
         for endpoint in piece.get("endpoints") or ():
+            port = next(entry["port"] for entry in piece["ports"] if entry["name"] == "https")
             return f"https://{endpoint['addresses'][0]}:{port}"
     raise LookupError("virt-api has no endpoint")
 

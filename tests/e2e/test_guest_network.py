@@ -17,7 +17,7 @@ from .engine import eventually, process_table
 from .manifests import kernel_boot
 from .test_secondary_networks import network, status, two_nics
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.patient]
 OPTIONS = {
     "tftpServerName": "10.0.0.7",
     "bootFileName": "boot.efi",

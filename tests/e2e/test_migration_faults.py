@@ -142,6 +142,7 @@ def failure(space: Space, name: str) -> str:
     return reason
 
 
+@pytest.mark.patient
 def test_accidents_in_the_middle(moves: Space) -> None:
     guest = Guest(moves)
     policy(moves, bandwidthPerMigration="2Mi")

@@ -56,15 +56,15 @@ def test_refused_with_the_path_of_the_field(space: Space, manifest: dict[str, An
 @pytest.mark.parametrize("kind", ["VirtualMachineInstance", "VirtualMachine"])
 def test_all_that_is_not_built_is_named_at_once_and_nothing_is_stored(space: Space, kind: str) -> None:
     manifest = vmi("ahead")
-    manifest["spec"]["domain"]["devices"]["disks"][0]["changedBlockTracking"] = True
-    manifest["spec"]["domain"]["devices"]["disks"][0]["disk"] = None
-    manifest["spec"]["domain"]["devices"]["disks"][0]["lun"] = {"reservation": True}
+    with_volume(manifest, "second", {"emptyDisk": {"capacity": "8Mi"}})
+    for disk in manifest["spec"]["domain"]["devices"]["disks"]:
+        disk["changedBlockTracking"] = True
     above = "spec"
     if kind == "VirtualMachine":
         above = "spec.template.spec"
         manifest |= {"kind": kind, "spec": {"runStrategy": "Always", "template": {"spec": manifest["spec"]}}}
     said = space.refuse(manifest)
-    for field in ("domain.devices.disks[0].changedBlockTracking", "domain.devices.disks[0].lun.reservation"):
+    for field in ("domain.devices.disks[0].changedBlockTracking", "domain.devices.disks[1].changedBlockTracking"):
         assert f"{above}.{field}: " in said
     assert said.count("is not built yet") >= 2
     for plural in ("vm", "vmi", "pods"):

@@ -19,7 +19,7 @@ from .conftest import Space
 from .engine import Engine, VirtLocal, eventually
 from .manifests import kernel_boot
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.patient]
 
 #: Prints what `ADDRESS PORT` answers to a line, by TCP or UDP.
 ASK = """

@@ -12,7 +12,7 @@ from .loopdisks import claim, skip_without_loop_devices
 from .manifests import kernel_boot, with_volume
 from .vms import Machine, vm
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.patient]
 
 MIB = 1 << 20
 _PROVISIONER = "virt-local/hostpath"
