@@ -160,11 +160,12 @@ class VMController:
         found = None if is_terminating(state.vm) else memorydump.plan(state.vm, state.vmi)
         if found is None:
             return
-        if found.vmi and state.vmi is not None:
-            state.vmi = self._actions.patch(state.vmi, found.vmi)
         request = state.vm.status.memory_dump_request
         if found.noted and request is not None:
+            # Before the volume leaves: else a note that is refused would have the whole dump made again.
             self._actions.note_dump(state.vm, request.claim_name, found.noted)
+        if found.vmi and state.vmi is not None:
+            state.vmi = self._actions.patch(state.vmi, found.vmi)
         vm = self._write_main(state.vm, found.template)
         state.vm = replace(vm, status=replace(vm.status, memory_dump_request=found.request))
 

@@ -20,8 +20,8 @@ from virt_launcher.hypervisor.ports import Hypervisor
 
 log = get_logger(__name__)
 
-#: Long enough for a guest to notice.
-_PAUSE_S = 0.1
+#: Long enough for a guest to notice that has just arrived and shares its processor with others.
+_PAUSE_S = 0.5
 _ATTEMPTS, _RETRY_S = 10, 1.0
 _UP, _DOWN = "up", "down"
 

@@ -356,3 +356,32 @@ def test_data_volumes_without_their_add_on_are_a_failure(rig: Rig) -> None:
     eventually(lambda: "the cluster has no CDI" in json.dumps(rig.status().get("conditions", [])))
     assert rig.status()["printableStatus"] == "DataVolumeError", "it did not stop: it cannot start"
     assert not rig.has(VMI)
+
+
+def test_a_note_that_is_refused_does_not_have_the_memory_dumped_again(rig: Rig) -> None:
+    """The volume stays where it is until the claim says what it holds."""
+    claim = "/api/v1/namespaces/default/persistentvolumeclaims/dump"
+    seen: list[list[str]] = []
+
+    def hook(method: str, path: str, _query: dict[str, str], _body: Any) -> Any:
+        if method == "PATCH" and path == claim and len(seen) < 2:
+            seen.append([volume["name"] for volume in rig.kube.objects[VMI]["spec"]["volumes"]])
+            return failure(403, "Forbidden", "not today")
+        return None
+
+    volume = {"name": "dump", "memoryDump": {"claimName": "dump", "hotpluggable": True}}
+    rig.kube.put(claim, {"metadata": {"name": "dump", "namespace": "default"}})
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Starting")
+    told = {"claimName": "dump", "targetFileName": "f", "startTimestamp": "2026-01-01T12:00:00Z"}
+    told["endTimestamp"] = told["startTimestamp"]
+    template = rig.kube.objects[VM]["spec"]["template"]
+    template = template | {"spec": template["spec"] | {"volumes": [volume]}}
+    rig.change(VMI, spec={"volumes": [volume]})
+    rig.phase("Running", volumeStatus=[{"name": "dump", "phase": "MemoryDumpCompleted", "memoryDumpVolume": told}])
+    rig.kube.on_request = hook
+    request = {"claimName": "dump", "phase": "InProgress"}
+    rig.change(VM, spec={"template": template}, status={"memoryDumpRequest": request})
+    eventually(lambda: rig.status()["memoryDumpRequest"]["phase"] == "Unmounting")
+    assert seen == [["dump"], ["dump"]]
+    assert rig.kube.objects[claim]["metadata"]["annotations"] == {names.ANNOTATION_MEMORY_DUMP: "f"}

@@ -68,12 +68,17 @@ def _check_claim_update(claim: Object, old: Object) -> list[Cause]:
 
 
 def _check_size(claim: Object, old: Object) -> list[Cause]:
-    """A claim grows; back to what it has, when growing failed, and no further."""
-    wanted = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage")
+    """A claim grows; back to what it has, when growing failed, and no further. It may have more than it asked for."""
+    wanted, before = _asked(claim), _asked(old)
     has = ((old.get("status") or {}).get("capacity") or {}).get("storage")
-    if wanted is None or has is None or parse_bytes(wanted) >= parse_bytes(has):
+    if wanted is None or has is None or parse_bytes(wanted) >= parse_bytes(has) or wanted == before:
         return []
     return [forbidden("spec.resources.requests.storage", "field can not be less than status.capacity")]
+
+
+def _asked(claim: Object) -> str | None:
+    asked: str | None = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage")
+    return asked
 
 
 def check_volume(volume: Object, _old: Object | None) -> list[Cause]:

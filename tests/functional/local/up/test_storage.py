@@ -150,6 +150,14 @@ def test_a_claim_grows_while_it_is_used(rig: Rig) -> None:
     rig.kubectl("delete", "pvc", "grows", "--timeout=30s")
 
 
+def test_a_claim_that_got_more_than_it_asked_for_can_be_changed(rig: Rig) -> None:
+    claim(rig, "odd", str((4 << 20) + 1))
+    bound(rig, "odd")
+    rig.kubectl("annotate", "pvc", "odd", "note=yes")
+    assert get(rig, "pvc", "odd")["metadata"]["annotations"]["note"] == "yes"
+    rig.kubectl("delete", "pvc", "odd", "--timeout=30s")
+
+
 def rig_fails(rig: Rig, *args: str) -> str:
     done = subprocess.run(["kubectl", *args], env=rig.env, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode != 0
