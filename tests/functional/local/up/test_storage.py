@@ -260,8 +260,10 @@ def test_a_claim_does_not_take_anothers_volume(rig: Rig) -> None:
 
 def test_a_claim_that_is_written_all_the_time_waits_for_rest(rig: Rig) -> None:
     """Two files change at once, so no file system has both at one instant; the snapshot says so until they rest."""
-    claim(rig, "restless")
-    script = "while :; do date +%N > /v/a; date +%N > /v/b; done"
+    claim(rig, "restless", "96Mi")
+    # Much to copy and several who write: on a busy machine one alone rests for longer than a copy takes.
+    write = "while :; do i=$((i+1)); echo $i > /v/a$n; echo $i > /v/b$n; done"
+    script = f"head -c 67108864 /dev/urandom > /v/much; for n in 1 2 3; do {write} & done; touch /v/b; wait"
     container = {"name": "c", "image": HOST_IMAGE, "command": ["sh", "-c", script]}
     mounted = {**container, "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "restless"}}]
