@@ -118,6 +118,39 @@ def only_here(space: Space, engine: VirtLocal, door: dict[str, Any], echo: dict[
         answers("said", "udp", machine, udp, "said", enter=enter)
 
 
+def endpoints(space: Space, service: str) -> list[str]:
+    """Where the Service sends callers."""
+    label = f"kubernetes.io/service-name={service}"
+    slices = space.engine.get("-n", space.namespace, "endpointslices", "-l", label)["items"]
+    found = [each for part in slices for each in part.get("endpoints") or [] if each["conditions"].get("ready")]
+    return sorted({each["targetRef"]["name"] for each in found})
+
+
+def test_a_paused_guest_gets_no_callers(space: Space) -> None:
+    space.boot(kernel_boot("sleeper"))
+    expose(space, "sleeper", "bed", "--port=80", "--target-port=8080")
+    [pod] = eventually(lambda: endpoints(space, "bed"), within_s=30, what="an endpoint")
+    assert pod.startswith("virt-launcher-sleeper-")
+    space.virtctl("pause", "vmi", "sleeper")
+    eventually(lambda: not endpoints(space, "bed"), within_s=30, what="no endpoint")
+    space.virtctl("unpause", "vmi", "sleeper")
+    eventually(lambda: endpoints(space, "bed") == [pod], within_s=30, what="the endpoint again")
+
+
+def _moved(space: Space, name: str, before: str) -> bool:
+    """Until then nobody is sent to where it is still on its way."""
+    pods = space.engine.get("-n", space.namespace, "pods", "-l", "kubevirt.io/migrationJobUID")["items"]
+    ready = [
+        pod["metadata"]["name"]
+        for pod in pods
+        if any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", []))
+    ]
+    moved = bool(space.vmi(name)["status"]["nodeName"] != before)
+    if ready and not moved:
+        pytest.fail(f"{ready} takes callers, and the guest is on {before}")
+    return moved
+
+
 def test_a_service_follows_a_guest_that_moves(pair: Engine) -> None:
     space = Space(pair, "services-move")
     pair.kubectl("create", "namespace", space.namespace)
@@ -134,7 +167,7 @@ def test_a_service_follows_a_guest_that_moves(pair: Engine) -> None:
             eventually(lambda: _echoes(asking), within_s=60, what="the guest's echo")
             move = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
             space.apply(move | {"metadata": {"name": "move"}, "spec": {"vmiName": "mover"}})
-            eventually(lambda: space.vmi("mover")["status"]["nodeName"] != before, within_s=120, what="it moved")
+            eventually(lambda: _moved(space, "mover", before), within_s=120, what="it moved")
             eventually(lambda: _echoes(asking), within_s=60, what="the same client, after the move")
         answers("mover who", "tcp", node, door["ports"][0]["nodePort"])
     finally:

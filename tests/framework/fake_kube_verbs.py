@@ -14,6 +14,7 @@ Answer = tuple[int, Any, dict[str, str]]
 
 APPLY = "application/apply-patch+yaml"
 JSON_PATCH = "application/json-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
 #: When whatever is deleted here was deleted.
 DELETED = "2026-01-01T00:00:00Z"
 
@@ -115,6 +116,8 @@ def _change(fake: FakeKube, request: Request) -> Answer:
     new = _copy(old)
     if request.method == "PUT":
         new = _copy(request.body)
+    elif request.content_type == STRATEGIC:
+        merge(new, _with_conditions(old, request.body))
     elif request.content_type != JSON_PATCH:
         merge(new, request.body)
     elif not json_patch(new, request.body):
@@ -124,6 +127,14 @@ def _change(fake: FakeKube, request: Request) -> Answer:
     if seen != old["metadata"]["resourceVersion"] and (seen or request.method == "PUT"):
         return failure(409, "Conflict", "the object has been modified")
     return 200, _store(fake, request, old, new), {}
+
+
+def _with_conditions(old: Object, patch: Object) -> Object:
+    """The patch with the conditions that the object has already and the patch does not speak of: they merge by type."""
+    told = (patch.get("status") or {}).get("conditions") or []
+    types = {each["type"] for each in told}
+    kept = [each for each in (old.get("status") or {}).get("conditions") or [] if each["type"] not in types]
+    return {**patch, "status": {**(patch.get("status") or {}), "conditions": [*kept, *told]}} if told else patch
 
 
 def _store(fake: FakeKube, request: Request, old: Object, new: Object) -> Object:

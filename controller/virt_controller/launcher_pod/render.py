@@ -33,6 +33,7 @@ from virt_core.apis.pods import (
     Capabilities,
     Container,
     Pod,
+    PodReadinessGate,
     PodSecurityContext,
     PodSpec,
     SeccompProfile,
@@ -149,6 +150,7 @@ def _spec(vmi: VirtualMachineInstance, config: TemplateConfig, parts: Parts) -> 
         scheduler_name=spec.scheduler_name,
         tolerations=spec.tolerations,
         priority_class_name=spec.priority_class_name,
+        readiness_gates=[PodReadinessGate(names.CONDITION_POD_UNPAUSED)],
         enable_service_links=False,
         topology_spread_constraints=spec.topology_spread_constraints,
         # Those that the user declared, also if no device of the machine uses them: its Pod waits for all.

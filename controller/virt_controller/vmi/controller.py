@@ -8,7 +8,7 @@ from dataclasses import replace
 from virt_controller.launcher_pod import NotPermittedError, UnsupportedSpecError, first_consumer, render, resources
 from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_controller.vmi import decide as rules
-from virt_controller.vmi import resize
+from virt_controller.vmi import gate, resize
 from virt_controller.vmi.keptstate import NoClassError, StateKeeper
 from virt_controller.vmi.owned import Surroundings, owner_vm
 from virt_controller.vmi.pods import Trouble, was_refused
@@ -31,9 +31,10 @@ from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.configvalues import UNCONFIGURED, ClusterConfig
 from virt_core.kube.controller import Result
-from virt_core.kube.errors import ApiError, NotFound, Unreachable
+from virt_core.kube.errors import ApiError, Conflict, NotFound, Unreachable
 from virt_core.kube.expectations import TIMEOUT_S, Expectations
 from virt_core.kube.informer import Informer
+from virt_core.kube.patch import StrategicPatch
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.store import key_of
 from virt_core.kube.workqueue import WorkQueue
@@ -78,6 +79,8 @@ class VMIController:
         self._writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
         #: The Pods that were made and are not recorded yet, by the UIDs of their VMIs.
         self._made: dict[str, Pod] = {}
+        #: What was last written at the gates of Pods, by their UIDs.
+        self._gates: dict[str, str] = {}
         vmis.add_handler(self._vmi_changed, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
         for informer in (storage, data_volumes):
             if informer is not None:
@@ -114,6 +117,8 @@ class VMIController:
             self._write(vmi, decision.vmi)
         if decision.patch_pod is not None:
             self._patch_pod(*decision.patch_pod)
+        if decision.gate is not None:
+            self._tell_gate(*decision.gate)
         for note in decision.notes:
             self._recorder.event(vmi, note.type, note.reason, note.message)
         # Last: a stranger that cannot be deleted must not hold up the VMI.
@@ -158,6 +163,18 @@ class VMIController:
         except NotFound:
             return  # Its end is seen next.
 
+    def _tell_gate(self, pod: Pod, status: str) -> None:
+        """Once: our cache may not show it yet."""
+        meta = pod.metadata
+        if self._gates.get(meta.uid) == status:
+            return
+        patch = StrategicPatch({"metadata": {"uid": meta.uid}} | gate.document(status, self._clock.now()))
+        try:
+            self._client.patch(Pod, meta.name, meta.namespace, patch, subresource="status")
+        except (NotFound, Conflict):
+            return  # Another Pod of that name, or none: seen next.
+        self._gates[meta.uid] = status
+
     def _recorded(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
         """Writes down a Pod whose record did not get through. After a restart nobody knows of it, and it is a stranger:
         nothing has spoken to it yet."""
@@ -199,6 +216,8 @@ class VMIController:
         self._made[vmi.metadata.uid] = created
         self._recorded(vmi)
         if not provisioning:
+            # Before its node has it: opened later, the Pod would be unready for a moment.
+            self._tell_gate(created, names.TRUE)
             self._tell_created(vmi, created)
 
     def _expect(self, key: str, pod: Pod) -> None:
@@ -309,6 +328,7 @@ class VMIController:
             self._queue.add(key)
 
     def _pod_gone(self, pod: Pod) -> None:
+        self._gates.pop(pod.metadata.uid, None)
         if key := owner_key(pod):
             self._expectations.created_observed(key, pod.metadata.uid)
             self._expectations.deletion_observed(key, pod.metadata.uid)

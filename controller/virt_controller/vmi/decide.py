@@ -13,7 +13,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from virt_controller.vmi import networks, owned, resize, upkeep
+from virt_controller.vmi import gate, networks, owned, resize, upkeep
 from virt_controller.vmi import pods as facts
 from virt_controller.vmi.owned import Surroundings
 from virt_controller.vmi.readiness import follow
@@ -68,6 +68,8 @@ class Decision:
     strangers: tuple[Pod, ...] = ()
     #: Operations on the active Pod, and the Pod.
     patch_pod: tuple[Pod, list[dict[str, object]]] | None = None
+    #: What the gate of the active Pod is to say, and the Pod.
+    gate: tuple[Pod, str] | None = None
     #: The VMI as it should be written, if it differs.
     vmi: VirtualMachineInstance | None = None
     notes: tuple[Note, ...] = ()
@@ -84,7 +86,10 @@ def decide(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, arou
         return _after_end(vmi, pods, now, around)
     strangers = tuple(pod for pod in pods if podroles.is_stranger(pod, vmi) and not is_terminating(pod))
     decision = _follow_active(vmi, pods, now, around)
-    return dataclasses.replace(decision, strangers=strangers)
+    active = podroles.active_pod(vmi, pods)
+    opened = gate.due(vmi, active) if active is not None else ""
+    told = (active, opened) if active is not None and opened else None
+    return dataclasses.replace(decision, strangers=strangers, gate=told)
 
 
 def _follow_active(vmi: VirtualMachineInstance, pods: Sequence[Pod], now: datetime, around: Surroundings) -> Decision:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from virt_controller.vmi import gate
 from virt_controller.vmi import pods as facts
 from virt_core.apis import names
 from virt_core.apis.facts import is_terminating
@@ -17,6 +18,8 @@ from virt_core.kube.vmistatus import with_condition
 #: Ours to take back, also where the node wrote it: a guest with a readinessProbe is ready when its Pod says so.
 #: Other reasons for not being ready are the node's.
 _POD_NOT_READY = names.REASON_POD_NOT_READY
+#: The launcher has ended, or its gate is closed: we do that ourselves, for what the VMI says already.
+_NOT_OF_THE_POD = frozenset({"PodCompleted", gate.REASON_CLOSED})
 
 
 def follow(
@@ -30,7 +33,7 @@ def follow(
     if is_terminating(pod):
         return _unready(status, names.REASON_POD_TERMINATING, "the launcher Pod is being deleted", now)
     of_pod = facts.condition(pod, "Ready")
-    if of_pod is not None and of_pod.status == names.FALSE and of_pod.reason != "PodCompleted":
+    if of_pod is not None and of_pod.status == names.FALSE and of_pod.reason not in _NOT_OF_THE_POD:
         return _unready(status, _POD_NOT_READY, _words(of_pod, probe), now)
     paused = is_true(status.conditions, names.CONDITION_PAUSED)
     if ready is not None and ready.status == names.FALSE and ready.reason == _POD_NOT_READY and not paused:

@@ -196,6 +196,8 @@ CONDITION_FORECAST = "MigrationForecast"
 CONDITION_STORAGE_LIVE_MIGRATABLE = "StorageLiveMigratable"
 CONDITION_EMULATION = "SoftwareEmulation"
 CONDITION_PAUSED = "Paused"
+#: Of a launcher Pod: it has the guest, and the guest goes on. Its readiness gate, so a Service sends it nobody else.
+CONDITION_POD_UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 CONDITION_AGENT_CONNECTED = "AgentConnected"
 CONDITION_AGENT_VERSION_NOT_SUPPORTED = "AgentVersionNotSupported"
 #: Ours: nothing was seen of a guest without an agent that should be, see its reason. True or absent.

@@ -75,6 +75,20 @@ class MergePatch:
 
 
 @dataclass(frozen=True)
+class StrategicPatch:
+    """As MergePatch, but lists that have a key (the conditions of a Pod) merge by it. For built-in kinds only."""
+
+    document: Mapping[str, Any]
+    content_type: str = "application/strategic-merge-patch+json"
+
+    def body(self) -> bytes:
+        return encode(self.document)
+
+    def query(self) -> dict[str, str]:
+        return {}
+
+
+@dataclass(frozen=True)
 class ApplyPatch:
     """Server-side apply: the document holds only what the field manager owns, with apiVersion and kind."""
 
