@@ -76,5 +76,10 @@ def test_a_guest_by_passt_and_by_a_plugin_moves_and_is_reached_again(moves: Spac
         answers_tcp(carried, there, "peer")
         answers_tcp(peer, new, "carried")
         answers_udp(new)
-        eventually(lambda: blinks(carried, card) >= changes + 2, within_s=30, what="a link that went and came")
+        try:
+            eventually(lambda: blinks(carried, card) >= changes + 2, within_s=30, what="a link that went and came")
+        except AssertionError as error:
+            seen = carried.shell(f"dmesg | tail; ip -s link show {card}")
+            pods = moves.kubectl("logs", "-l", "vm.kubevirt.io/name=carried", "-c", "compute", "--tail=60")
+            raise AssertionError(f"{error} (before: {changes})\n{seen}\n{pods}") from None
     assert now["interfaces"][0]["mac"] == before["interfaces"][0]["mac"]

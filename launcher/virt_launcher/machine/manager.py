@@ -311,7 +311,7 @@ class DomainManager:
         if any(attachment.refresh_link for attachment in context.attachments.values()):
             from virt_launcher.moves.links import Links  # Few machines need it.
 
-            Links(self._hypervisor, context.attachments).begin()
+            Links(self._hypervisor, context.attachments, self._modifying).begin()
 
     # -- inside ----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from xml.etree import ElementTree
 
@@ -37,9 +38,10 @@ class Links:
         self,
         hypervisor: Hypervisor,
         attachments: Mapping[str, Attachment],
+        modifying: Callable[[], AbstractContextManager[None]],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._hypervisor, self._attachments, self._sleep = hypervisor, attachments, sleep
+        self._hypervisor, self._attachments, self._modifying, self._sleep = hypervisor, attachments, modifying, sleep
 
     def begin(self) -> None:
         """Returns at once: it is libvirt's own thread that tells of the arrival."""
@@ -49,7 +51,8 @@ class Links:
         try:
             live = from_xml(self._hypervisor.describe()).devices.interfaces
             for nic in to_refresh(live, self._attachments):
-                self._blink(nic)
+                with self._modifying():  # Else who brings the machine in line with its spec takes the link up at once.
+                    self._blink(nic)
         except LauncherError as error:
             log.warning("the guest did not see its link go and come", error=str(error))
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from framework.fake_hypervisor import FakeHypervisor
 
 from virt_launcher.convert.context import Attachment
@@ -23,12 +27,19 @@ def test_it_is_up_again_in_the_end_also_when_libvirt_is_away_for_a_moment() -> N
     hypervisor.define(to_xml(domain))
     hypervisor.start()
     seen: list[str | None] = []
+    alone = threading.Lock()
+
+    @contextmanager
+    def modifying() -> Iterator[None]:
+        with alone:
+            yield
 
     def pause(_: float) -> None:
+        assert alone.locked(), "who compares the machine with its spec would take the link up"
         hypervisor.broken = False
         seen.append(from_xml(hypervisor.describe()).devices.interfaces[0].link)
         hypervisor.broken = len(seen) < 3
 
-    Links(hypervisor, {"a": Attachment("tap0", refresh_link=True)}, sleep=pause).refresh()
+    Links(hypervisor, {"a": Attachment("tap0", refresh_link=True)}, modifying, sleep=pause).refresh()
     assert seen == ["down"] * 3
     assert from_xml(hypervisor.describe()).devices.interfaces[0].link == "up"
