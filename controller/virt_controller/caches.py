@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from virt_controller.clone.controller import ABOUT_INDEX
+from virt_controller.clone.controller import about as about_clone
 from virt_controller.hotplug.controller import LAUNCHER_INDEX, launcher_indexer
 from virt_controller.migration.controller import VMI_INDEX as MIGRATED_VMI
 from virt_controller.migration.controller import vmi_indexer
@@ -23,6 +25,7 @@ from virt_controller.vmi.surroundings import NETWORK_INDEX, vmi_volumes
 from virt_controller.vmi.surroundings import VOLUME_INDEX as VMI_VOLUMES
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision, PodDisruptionBudget
+from virt_core.apis.clone import VirtualMachineClone
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.nodes import Namespace, Node
@@ -31,6 +34,7 @@ from virt_core.apis.pods import Pod
 from virt_core.apis.policy import MigrationPolicy
 from virt_core.apis.pool import VirtualMachinePool
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet
+from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -83,6 +87,10 @@ class Caches:
         self.vm_revisions = self._watch(ControllerRevision, _labelled(names.APP_VM_REVISION), {"owner": revision_owner})
         self.replica_sets = self._watch(VirtualMachineInstanceReplicaSet)
         self.pools = self._watch(VirtualMachinePool)
+        self.snapshots = self._watch(VirtualMachineSnapshot)
+        self.snapshot_contents = self._watch(VirtualMachineSnapshotContent)
+        self.restores = self._watch(VirtualMachineRestore)
+        self.clones = self._watch(VirtualMachineClone, indexers={ABOUT_INDEX: about_clone})
         self.migrations = self._watch(VirtualMachineInstanceMigration, indexers={MIGRATED_VMI: vmi_indexer})
         self.migration_policies = self._watch(MigrationPolicy)
         self.budgets = self._watch(PodDisruptionBudget)

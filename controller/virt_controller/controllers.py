@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from virt_controller.budgets.controller import BudgetController
 from virt_controller.caches import Caches
+from virt_controller.clone.controller import CloneController
 from virt_controller.datavolume.controller import DataVolumeController
 from virt_controller.evacuation.controller import EvacuationController
 from virt_controller.hotplug.controller import HotplugController
@@ -107,6 +108,21 @@ def _data_volume(shared: Shared, queue: WorkQueue) -> Reconcile:
         recorder=shared.recorder,
         clock=shared.clock,
         template=shared.template,
+    ).reconcile
+
+
+def _clone(shared: Shared, queue: WorkQueue) -> Reconcile:
+    return CloneController(
+        shared.client,
+        queue=queue,
+        clones=shared.caches.clones,
+        vms=shared.caches.vms,
+        snapshots=shared.caches.snapshots,
+        contents=shared.caches.snapshot_contents,
+        restores=shared.caches.restores,
+        claims=shared.caches.claims,
+        recorder=shared.recorder,
+        clock=shared.clock,
     ).reconcile
 
 
@@ -240,6 +256,9 @@ CONTROLLERS = (
     Row("vmi", _vmi, lambda c: (c.vmis, c.pods, c.nodes, c.namespaces, c.vms, c.claims, c.data_volumes, c.networks)),
     Row("vm", _vm, lambda c: (c.vms, c.vmis, c.claims, c.data_volumes, c.vm_revisions)),
     Row("datavolume", _data_volume, lambda c: (c.data_volumes, c.claims, c.importers, c.vmis), workers=2),
+    Row(
+        "clone", _clone, lambda c: (c.clones, c.vms, c.snapshots, c.snapshot_contents, c.restores, c.claims), workers=2
+    ),
     Row("hotplug", _hotplug, lambda c: (c.vmis, c.pods, c.attachments, c.claims, c.data_volumes), workers=2),
     Row("node", _node, lambda c: (c.nodes, c.vmis, c.pods), workers=1),
     Row("replicaset", _replica_set, lambda c: (c.replica_sets, c.vmis), workers=2),

@@ -1,24 +1,17 @@
-"""Admission of what copies a VM or its disks: snapshots, restores, exports, clones, backups."""
+"""Admission of what copies a VM or its disks: snapshots, restores, exports, backups."""
 
 from __future__ import annotations
 
-import re
-import secrets
-import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import msgspec
-
 from virt_api.admission.causes import Cause, Denied, Refused, invalid, not_found, one_of, required
 from virt_api.admission.cluster import Cluster
-from virt_api.admission.objects import document_of, is_terminating, namespace_of, read_member
-from virt_api.admission.review import PatchOps
+from virt_api.admission.objects import document_of, namespace_of, read_member
+from virt_api.admission.vmpatches import broken_patches
 from virt_core.apis import gates
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
-from virt_core.apis.base import UNREADABLE
-from virt_core.apis.clone import VirtualMachineCloneSpec
 from virt_core.apis.export import VirtualMachineExportSpec
 from virt_core.apis.names import GROUP
 from virt_core.apis.snapshot import (
@@ -34,11 +27,9 @@ SNAPSHOT_GROUP, BACKUP_GROUP = "snapshot.kubevirt.io", "backup.kubevirt.io"
 DELETION = ("Delete", "Retain")
 READINESS = ("StopTarget", "WaitGracePeriod", "FailImmediate", "WaitEventually")
 RESTORE_NAMES = ("RandomizeNames", "InPlace", "PrefixTargetName")
-CLONE_NAMES = ("RandomizeNames", "PrefixTargetName")
 OWNERSHIP = ("Vm", "None")
 _EXPORTS = {"PersistentVolumeClaim": "", "VirtualMachineSnapshot": SNAPSHOT_GROUP, VM: GROUP,
             "VirtualMachineBackup": BACKUP_GROUP}  # fmt: skip
-_MAC = re.compile(r"([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}")
 
 
 class Copies:
@@ -78,13 +69,6 @@ class Copies:
         spec = read_member(document_of(request.object), VirtualMachineExportSpec)
         _refuse(_frozen(request) or _export(spec))
 
-    def clone(self, request: AdmissionRequest) -> None:
-        if is_terminating(document_of(request.object)):
-            return
-        spec = read_member(document_of(request.object), VirtualMachineCloneSpec)
-        self._gate(request, "Snapshot")
-        _refuse(_frozen(request) or _clone(spec))
-
     def backup(self, request: AdmissionRequest) -> None:
         document = document_of(request.object)
         spec = read_member(document, VirtualMachineBackupSpec)
@@ -114,18 +98,6 @@ class Copies:
     def _gate(self, request: AdmissionRequest, gate: str) -> None:
         if request.operation == "CREATE" and not self._config().has(gate):
             raise Denied(gates.why_off(gate), 422, "Invalid")
-
-
-def mutate_clone(request: AdmissionRequest) -> PatchOps:
-    """A clone without a target gets one with a name of its own."""
-    document = document_of(request.object)
-    spec = read_member(document, VirtualMachineCloneSpec)
-    if spec.target is not None and spec.target.name:
-        return []
-    target: dict[str, Any] = dict(document["spec"].get("target") or {"apiGroup": GROUP, "kind": VM})
-    suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(5))
-    target["name"] = f"clone-{spec.source.name}-{suffix}"
-    return [{"op": "add", "path": "/spec", "value": {**document["spec"], "target": target}}]
 
 
 def _refuse(causes: Any) -> None:
@@ -172,21 +144,7 @@ def _restore(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
             yield invalid(f"spec.volumeRestoreOverrides[{i}]", "volumeName must be given")
         elif not (override.restore_name or override.labels or override.annotations):
             yield invalid(f"spec.volumeRestoreOverrides[{i}]", "must give restoreName, labels or annotations")
-    for i, patch in enumerate(spec.patches):
-        path = _patch_path(patch)
-        if path is None:
-            yield invalid(f"spec.patches[{i}]", "is not a JSON patch operation")
-        elif not path.startswith("/spec/"):
-            yield invalid("spec.patches", f"{path} is not under /spec")
-
-
-def _patch_path(text: str) -> str | None:
-    try:
-        operation = msgspec.json.decode(text)
-    except UNREADABLE:
-        return None
-    path = operation.get("path") if isinstance(operation, dict) else None
-    return path if isinstance(path, str) else None
+    yield from broken_patches(spec.patches)
 
 
 def _export(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
@@ -198,51 +156,6 @@ def _export(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
         yield invalid("spec.source.name", "must be given")
     if (source.api_group or "") != _EXPORTS[source.kind]:
         yield invalid("spec.source.APIGroup", f"must be {_EXPORTS[source.kind]!r} for the kind {source.kind}")
-
-
-def _clone(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
-    for field, filters in (
-        ("spec.annotations", spec.annotation_filters),
-        ("spec.labels", spec.label_filters),
-        ("spec.template.annotations", spec.template.annotation_filters),
-        ("spec.template.labels", spec.template.label_filters),
-    ):
-        for text in filters:
-            if problem := _filter(text):
-                yield invalid(field, f"{text!r}: {problem}")
-    source, target = spec.source, spec.target
-    if source.kind not in (VM, "VirtualMachineSnapshot"):
-        yield invalid("spec.Source.Kind", one_of(source.kind, (VM, "VirtualMachineSnapshot")))
-    if not source.api_group:
-        yield invalid("spec.Source.APIGroup", "must be given")
-    if not source.name:
-        yield invalid("spec.Source.Name", "must be given")
-    if target is not None and target.kind != VM:
-        yield invalid("spec.Target.Kind", one_of(target.kind, (VM,)))
-    if target is not None and (target.kind, target.name) == (source.kind, source.name):
-        yield invalid("spec.target.name", "must differ from spec.source.name")
-    yield from _clone_changes(spec)
-
-
-def _clone_changes(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
-    for name, mac in spec.new_mac_addresses.items():
-        if mac and not _MAC.fullmatch(mac):
-            yield invalid(f"spec.newMacAddresses.{name}", f"{mac!r} is not a MAC address")
-    for i, patch in enumerate(spec.patches):
-        if _patch_path(patch) is None:
-            yield invalid(f"spec.patches[{i}]", "is not a JSON patch operation")
-    if spec.volume_name_policy is not None and spec.volume_name_policy not in CLONE_NAMES:
-        yield invalid("spec.volumeNamePolicy", one_of(spec.volume_name_policy, CLONE_NAMES))
-
-
-def _filter(text: str) -> str:
-    """A name, perhaps with ! before it and * at its end."""
-    if not text or text == "!":
-        return "must name a key"
-    body = text.removeprefix("!")
-    if "!" in body:
-        return "'!' can only be at the start"
-    return "'*' can only be at the end" if "*" in body[:-1] else ""
 
 
 def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:

@@ -52,8 +52,9 @@ STORAGE: tuple[Feature, ...] = (
              fields="volumes[].containerPath", gates="ContainerPathVolumes"),
     _storage(NOT_YET, "a snapshot of a VM", "copy the claims of a stopped VM by your storage's own means",
              kinds="VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore", gates="Snapshot"),
-    _storage(NOT_YET, "the cloning of a VM", "copy the claims of a stopped VM by your storage's own means",
-             kinds="VirtualMachineClone"),
+    _storage(WORKS, "the cloning of a VM", "of VMs and of their snapshots, in one namespace; not of VMs that keep what"
+             " their firmware or TPM stores; filters of labels and annotations without the more dangerous parts of"
+             " regular expressions", kinds="VirtualMachineClone"),
     _storage(NOT_YET, "the export of a VM or a volume", kinds="VirtualMachineExport", gates="VMExport OCIExport"),
     _storage(NOT_YET, "the backup of a VM", "copy the claims of a stopped VM by your storage's own means",
              kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup",
