@@ -26,21 +26,22 @@ def broken_patches(patches: Sequence[str], field: str = "spec.patches") -> Itera
         yield invalid(field, f"has {len(patches)} operations, and at most {MOST} are applied")
         return
     for i, text in enumerate(patches):
-        if problem := _fault(text):
+        try:
+            operation: Any = msgspec.json.decode(text)
+        except UNREADABLE:
+            yield invalid(f"{field}[{i}]", "is not a JSON patch operation")
+            continue
+        if problem := _fault(operation):
             yield invalid(f"{field}[{i}]", problem)
+        elif not operation["path"].startswith(PLACES):
+            yield invalid(field, f"[{i}] changes {operation['path']!r}, which is not under {', '.join(PLACES)}")
 
 
-def _fault(text: str) -> str:
-    try:
-        operation: Any = msgspec.json.decode(text)
-    except UNREADABLE:
-        return "is not a JSON patch operation"
+def _fault(operation: Any) -> str:
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
         return "is not a JSON patch operation: it needs op and path"
     if operation.get("op") not in OPERATIONS:
         return f"op: {one_of(str(operation.get('op')), OPERATIONS)}"
     if operation["op"] != "remove" and "value" not in operation:
         return f"is not a JSON patch operation: {operation['op']} needs a value"
-    if not operation["path"].startswith(PLACES):
-        return f"path: {operation['path']!r} is not under {', '.join(PLACES)}"
     return ""
