@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 import click
 
-VM, VMI, VMIRS, VMIM = "vm", "vmi", "vmirs", "vmim"
+VM, VMI, VMIRS, VMIM, VMCLONE = "vm", "vmi", "vmirs", "vmim", "vmclone"
 PLURALS = {
     VM: "virtualmachines",
     VMI: "virtualmachineinstances",
     VMIRS: "virtualmachineinstancereplicasets",
     VMIM: "virtualmachineinstancemigrations",
+    VMCLONE: "virtualmachineclones",
 }
 
 _ALIASES = {
@@ -19,6 +20,7 @@ _ALIASES = {
     VMI: ("vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances"),
     VMIM: ("vmim", "vmims", "virtualmachineinstancemigration", "virtualmachineinstancemigrations"),
     VMIRS: ("vmirs", "vmirss", "virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets"),
+    VMCLONE: ("vmclone", "vmclones", "virtualmachineclone", "virtualmachineclones"),
 }
 
 
