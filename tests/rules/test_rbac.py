@@ -50,6 +50,7 @@ _SIGNERS = "certificates.k8s.io/signers"
 _DATA_VOLUMES = "cdi.kubevirt.io/datavolumes"
 _MACHINES = ("VirtualMachine", "VirtualMachineInstance")
 _SETS = ("VirtualMachinePool", "VirtualMachineInstanceReplicaSet")
+_COPIES = ("VirtualMachineSnapshot", "VirtualMachineRestore")
 #: What the rest is about, and what a call needs beyond what it shows.
 SAID: dict[str, frozenset[Right]] = {
     "virt_api.admission.kubevirt:KubeVirtValidator._delete:list": _each("list", *_MACHINES),
@@ -70,6 +71,9 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.certificates.writes:Writer._publish:write_operations": _each("patch", "Secret", *_TARGETS),
     "virt_controller.certificates.writes:Writer._share:write_operations": _each("patch", "ConfigMap"),
     "virt_controller.certificates.writes:Writer._write:write_operations": _each("patch", "Secret"),
+    "virt_controller.clone.controller:CloneController._create:create": _each("create", *_COPIES),
+    "virt_controller.clone.controller:CloneController._delete:delete": _each("delete", *_COPIES, "VirtualMachineClone"),
+    "virt_controller.clone.controller:CloneController._surely:get": _each("get", *_COPIES, "PersistentVolumeClaim"),
     "virt_controller.datavolume.controller:DataVolumeController._create:create": _each(
         "create", "Pod", "PersistentVolumeClaim"
     ),
