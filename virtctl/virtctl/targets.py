@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import click
 
 VM, VMI, VMIRS, VMIM = "vm", "vmi", "vmirs", "vmim"
+VMSNAPSHOT, VMRESTORE = "vmsnapshot", "vmrestore"
 PLURALS = {
     VM: "virtualmachines",
     VMI: "virtualmachineinstances",
@@ -18,6 +19,8 @@ _ALIASES = {
     VM: ("vm", "vms", "virtualmachine", "virtualmachines"),
     VMI: ("vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances"),
     VMIM: ("vmim", "vmims", "virtualmachineinstancemigration", "virtualmachineinstancemigrations"),
+    VMSNAPSHOT: ("vmsnapshot", "vmsnapshots", "virtualmachinesnapshot", "virtualmachinesnapshots"),
+    VMRESTORE: ("vmrestore", "vmrestores", "virtualmachinerestore", "virtualmachinerestores"),
     VMIRS: ("vmirs", "vmirss", "virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets"),
 }
 

@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.meta import Condition, ObjectMeta, Time
+from virt_core.apis.names import LABEL_KEPT_STATE
 from virt_core.apis.podparts import TypedLocalObjectReference
 
 _KEY = "snapshot.kubevirt.io/"
@@ -236,7 +237,7 @@ def volume_snapshot_name(snapshot: VirtualMachineSnapshot, volume: str) -> str:
 
 def state_volume(vm: str) -> str:
     """The name under which the claim with what firmware and TPM store goes."""
-    return short_name("persistent-state-for", vm)
+    return short_name(LABEL_KEPT_STATE, vm)
 
 
 def mark_of(restore: VirtualMachineRestore) -> str:

@@ -1,4 +1,4 @@
-"""`virtctl explain vm|vmi|vmim NAME`, and `virtctl explain network vm|vmi NAME`."""
+"""`virtctl explain vm|vmi|vmim|vmsnapshot|vmrestore NAME`, and `virtctl explain network vm|vmi NAME`."""
 
 from __future__ import annotations
 
@@ -10,23 +10,25 @@ import click
 
 from virtctl.cli import command as declare
 from virtctl.options import Settings
-from virtctl.targets import VM, VMI, VMIM, Target, parse_target
+from virtctl.targets import VM, VMI, VMIM, VMRESTORE, VMSNAPSHOT, Target, parse_target
 
 if TYPE_CHECKING:
+    from virtctl.explain.copies import Copy
     from virtctl.explain.facts import Facts
     from virtctl.session import Session
 
 NETWORK = "network"
+_COPIES = (VMSNAPSHOT, VMRESTORE)
 _POLL_S = 0.5
 
 
 @declare("explain")
-@click.argument("target", nargs=-1, required=True, metavar="[network] (vm|vmi|vmim) NAME")
+@click.argument("target", nargs=-1, required=True, metavar="[network] (vm|vmi|vmim|vmsnapshot|vmrestore) NAME")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Output format.")
 @click.option("--wait", is_flag=True, help="Wait until it runs or has ended; exit code 1 unless it runs, or has moved.")
 @click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait, with --wait.")
 def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool, minutes: float) -> None:
-    """Say in one sentence where a machine or its migration stands and why, and what to type next.
+    """Say in one sentence where a machine, its migration, snapshot or restore stands and why, and what to type next.
 
     The table has every handoff of its start, or every phase of the migration: whose it is, when it was done, and how
     long it took. With `network` it walks from the Pod to the guest, asks the guest whether it is there, and says where
@@ -40,13 +42,47 @@ def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool
     from virtctl.explain.render import as_document, as_text, explanation, move_explanation
     from virtctl.session import session
 
-    wanted = parse_target(target, VMI, (VM, VMI, VMIM))
+    wanted = parse_target(target, VMI, (VM, VMI, VMIM, *_COPIES))
+    if wanted.kind in _COPIES:
+        explain_copy(settings, wanted, output, minutes * 60 if wait else 0.0)
+        return
     with session(settings) as cluster:
         facts = wait_for_end(cluster, wanted, minutes * 60) if wait else read(cluster, wanted)
     found = move_explanation(facts) if wanted.kind == VMIM else explanation(facts)
     click.echo(as_text(found) if output == "text" else as_document(found, output), nl=False)
     if wait and found.phase != ("Succeeded" if wanted.kind == VMIM else "Running"):
         click.get_current_context().exit(1)
+
+
+def explain_copy(settings: Settings, wanted: Target, output: str, wait_s: float) -> None:
+    """Of a snapshot or a restore; with a wait, until nothing more happens by itself."""
+    from virtctl.explain.copies import explained
+    from virtctl.explain.render import as_document, as_text
+    from virtctl.session import session
+
+    deadline = time.monotonic() + wait_s
+    with session(settings) as cluster:
+        found = explained(_read_copy(cluster, wanted))
+        while not found.standing.final and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+            found = explained(_read_copy(cluster, wanted))
+    click.echo(as_text(found) if output == "text" else as_document(found, output), nl=False)
+    if wait_s and (found.standing.failed or not found.standing.final):
+        click.get_current_context().exit(1)
+
+
+def _read_copy(cluster: Session, target: Target) -> Copy:
+    from virt_core.kube.errors import NotFound
+    from virtctl.explain.copygathering import gather_restore, gather_snapshot
+
+    gather = gather_snapshot if target.kind == VMSNAPSHOT else gather_restore
+    try:
+        return gather(cluster.client, cluster.namespace, target.name)
+    except NotFound as error:
+        raise click.ClickException(
+            f"{target.kind} {cluster.namespace}/{target.name} does not exist; "
+            f"see `kubectl get {target.kind} -n {cluster.namespace}`"
+        ) from error
 
 
 def explain_network(settings: Settings, wanted: Target, output: str) -> None:
