@@ -252,12 +252,19 @@ def test_a_mistake_is_named(space: Space, change: dict[str, Any], said: str) -> 
 
 
 def test_a_patch_does_not_say_what_a_user_may_not(space: Space) -> None:
-    """virt-controller makes the VM, but a label that only our programs set is refused as if the user had."""
+    """virt-controller makes the VM, but a label that only our programs set does not come into it this way."""
     space.apply(vm("old", "Halted"))
     label = {"op": "add", "path": "/spec/template/metadata/labels/kubevirt.io~1nodeName", "value": "elsewhere"}
     space.apply(clone("copy", "old", "new", patches=[json.dumps(label)]))
-    eventually(lambda: "can only be set by Virtpod" in space.virtctl("explain", "vmclone", "copy"), within_s=60)
+    settled(space, "copy")
+    assert "elsewhere" not in json.dumps(Machine(space, "new").get())
+
+
+def test_what_was_made_for_a_clone_goes_with_it(space: Space) -> None:
+    """A patch that does not fit the VM ends it with a reason; its snapshot and restore do not stay."""
+    space.apply(vm("old", "Halted"))
+    space.apply(clone("copy", "old", "new", patches=['{"op":"remove","path":"/spec/nothing/here"}']))
+    phase(space, "copy", "Failed")
+    assert "spec.patches[" in space.virtctl("explain", "vmclone", "copy")
+    eventually(lambda: not names(space, "vmsnapshot") + names(space, "vmrestore"), within_s=60, what="nothing left")
     assert names(space, "vm") == ["old"]
-    space.kubectl("delete", "vmclone", "copy", "--timeout=60s", timeout=90)
-    space.gone("vmrestore")
-    space.gone("vmsnapshot")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
+
 from virt_api.admission.causes import Cause, Denied, Refused, invalid, not_found, one_of, required
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.objects import document_of, namespace_of, read_member
@@ -12,14 +14,23 @@ from virt_api.admission.vmpatches import broken_patches
 from virt_core.apis import gates
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
+from virt_core.apis.base import from_plain
 from virt_core.apis.export import VirtualMachineExportSpec
 from virt_core.apis.names import GROUP
 from virt_core.apis.snapshot import (
     VirtualMachineRestore,
     VirtualMachineRestoreSpec,
+    VirtualMachineSnapshot,
+    VirtualMachineSnapshotContent,
     VirtualMachineSnapshotContentSpec,
     VirtualMachineSnapshotSpec,
+    content_name,
+    is_over,
+    state_volume,
 )
+from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.vm import VirtualMachine
+from virt_core.apis.workloadupdate import seconds
 from virt_core.kube.configvalues import ClusterConfig
 
 VM = "VirtualMachine"
@@ -44,7 +55,8 @@ class Copies:
         _refuse(_frozen(request) or [*_vm_source("spec.source", spec.source), *_snapshot(spec)])
 
     def content(self, request: AdmissionRequest) -> None:
-        read_member(document_of(request.object), VirtualMachineSnapshotContentSpec)
+        spec = read_member(document_of(request.object), VirtualMachineSnapshotContentSpec)
+        _refuse(_content(spec))
 
     def restore(self, request: AdmissionRequest) -> None:
         document = document_of(request.object)
@@ -52,11 +64,24 @@ class Copies:
         self._gate(request, "Snapshot")
         _refuse(_frozen(request) or [*_vm_source("spec.target", spec.target), *_restore(spec)])
         if request.operation == "CREATE":
-            self._one_restore(spec, namespace_of(request, document))
+            namespace = namespace_of(request, document)
+            self._own_state(spec, namespace)
+            self._one_restore(spec, namespace)
+
+    def _own_state(self, spec: VirtualMachineRestoreSpec, namespace: str) -> None:
+        """What a machine's firmware and TPM have stored is no other machine's. A snapshot may come later."""
+        snapshot = self._cluster.get(VirtualMachineSnapshot, spec.virtual_machine_snapshot_name, namespace)
+        if snapshot is None or snapshot.spec.source.name == spec.target.name:
+            return
+        content = self._cluster.get(VirtualMachineSnapshotContent, content_name(snapshot), namespace)
+        held = [each.volume_name for each in content.spec.volume_backups] if content is not None else []
+        if state_volume(snapshot.spec.source.name) in held:
+            words = "what firmware and TPM of a machine have stored cannot be restored to another VM"
+            _refuse([invalid("spec", words)])
 
     def _one_restore(self, spec: VirtualMachineRestoreSpec, namespace: str) -> None:
         for other in self._cluster.list(VirtualMachineRestore, namespace):
-            if other.spec.target == spec.target and not other.status.complete:
+            if other.spec.target == spec.target and not is_over(other):
                 _refuse(
                     [
                         invalid(
@@ -127,6 +152,27 @@ def _vm_source(field: str, source: Any) -> Iterator[Cause]:
 def _snapshot(spec: VirtualMachineSnapshotSpec) -> Iterator[Cause]:
     if spec.deletion_policy is not None and spec.deletion_policy not in DELETION:
         yield invalid("spec.deletionPolicy", one_of(spec.deletion_policy, DELETION))
+    try:
+        seconds(spec.failure_deadline or "0s")
+    except ValueError as error:
+        yield invalid("spec.failureDeadline", str(error))
+
+
+def _content(spec: VirtualMachineSnapshotContentSpec) -> Iterator[Cause]:
+    """Whoever restores from it reads it as what it says it is."""
+    try:
+        from_plain(spec.source.virtual_machine or {}, VirtualMachine)
+    except msgspec.ValidationError as error:
+        yield invalid("spec.source.virtualMachine", str(error))
+    for i, backup in enumerate(spec.volume_backups):
+        field = f"spec.volumeBackups[{i}].persistentVolumeClaim"
+        try:
+            claim = from_plain(backup.persistent_volume_claim, PersistentVolumeClaim)
+        except msgspec.ValidationError as error:
+            yield invalid(field, str(error))
+            continue
+        if not claim.metadata.name:
+            yield required(f"{field}.metadata.name", "must be given")
 
 
 def _restore(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
@@ -141,7 +187,7 @@ def _restore(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
             yield invalid(f"spec.{name}", one_of(value, allowed))
     for i, override in enumerate(spec.volume_restore_overrides):
         if not override.volume_name:
-            yield invalid(f"spec.volumeRestoreOverrides[{i}]", "volumeName must be given")
+            yield required(f"spec.volumeRestoreOverrides[{i}].volumeName", "must be given")
         elif not (override.restore_name or override.labels or override.annotations):
             yield invalid(f"spec.volumeRestoreOverrides[{i}]", "must give restoreName, labels or annotations")
     yield from broken_patches(spec.patches)

@@ -18,7 +18,7 @@ from virt_core.apis.base import UNREADABLE
 OPERATIONS = ("add", "remove", "replace", "test")
 PLACES = ("/spec/", "/metadata/labels/", "/metadata/annotations/")
 #: A clone that filters labels adds one for each.
-MOST = 1024
+MOST = 256
 
 
 def broken_patches(patches: Sequence[str], field: str = "spec.patches") -> Iterator[Cause]:

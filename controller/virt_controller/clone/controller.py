@@ -20,6 +20,7 @@ from virt_controller.clone.decide import (
 )
 from virt_controller.vmi.keptstate import STATE_INDEX
 from virt_core.apis import names
+from virt_core.apis import snapshot as words
 from virt_core.apis.clone import VirtualMachineClone
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
@@ -39,8 +40,6 @@ from virt_core.runtime.clock import Clock
 #: Clones by what they read: `kind/namespace/name`.
 ABOUT_INDEX = "about"
 _VM, _SNAPSHOT, _RESTORE = "VirtualMachine", "VirtualMachineSnapshot", "VirtualMachineRestore"
-#: By which a claim names the restore that made it.
-RESTORE_ANNOTATION = "restore.kubevirt.io/name"
 
 T = TypeVar("T", bound=KubeObject)
 Temporary = VirtualMachineSnapshot | VirtualMachineRestore
@@ -210,7 +209,7 @@ class CloneController:
         self._wake(_RESTORE, restore.metadata.namespace, restore.metadata.name)
 
     def _claim(self, claim: PersistentVolumeClaim) -> None:
-        if name := claim.metadata.annotations.get(RESTORE_ANNOTATION):
+        if name := claim.metadata.annotations.get(words.ANNOTATION_RESTORE_NAME):
             self._wake(_RESTORE, claim.metadata.namespace, name)
 
     def _wake(self, kind: str, namespace: str, name: str) -> None:

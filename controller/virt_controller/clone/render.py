@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from virt_core.apis import names
+from virt_core.apis import snapshot as words
 from virt_core.apis.base import encode
 from virt_core.apis.clone import VirtualMachineClone, VirtualMachineCloneSpec
 from virt_core.apis.clonefilters import dropped
@@ -23,8 +24,6 @@ from virt_core.apis.vmi import VirtualMachineInstanceSpec
 from virt_core.kube.patch import op, pointer
 
 VM, SNAPSHOT = "VirtualMachine", "VirtualMachineSnapshot"
-#: How a restore marks the VM that it made.
-KEPT_ANNOTATION = "restore.kubevirt.io/lastRestoreUID"
 
 _DOMAIN = ("spec", "template", "spec", "domain")
 
@@ -127,5 +126,5 @@ def _filtered(spec: VirtualMachineCloneSpec, saved: VirtualMachine) -> Iterator[
     )
     for path, found, filters in parts:
         for key in dropped(found, filters):
-            if key != KEPT_ANNOTATION:
+            if key != words.ANNOTATION_LAST_RESTORE:
                 yield op.remove(pointer(*path, key))

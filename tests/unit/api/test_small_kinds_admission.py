@@ -114,7 +114,7 @@ BAD: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
         {"source": VM, "patches": ['{"op":"add","path":"/metadata/ownerReferences","value":[]}']},
         ("spec.patches", INVALID),
     ),
-    ("VirtualMachineClone", {"source": VM, "patches": ["{}"] * 1025}, ("spec.patches", INVALID)),
+    ("VirtualMachineClone", {"source": VM, "patches": ["{}"] * 257}, ("spec.patches", INVALID)),
     ("VirtualMachineClone", {"source": VM, "labelFilters": ["a"] * 65}, ("spec.labels", INVALID)),
     ("VirtualMachineClone", {"source": VM, "labelFilters": ["(a+)+$"]}, ("spec.labels", INVALID)),
     ("VirtualMachineClone", {"source": VM, "labelFilters": ["a" * 513]}, ("spec.labels", INVALID)),

@@ -14,7 +14,12 @@ from virt_controller.clone.decide import GIVE_UP_S, Decision, World, claims_of, 
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.clone import VirtualMachineClone
 from virt_core.apis.registry import owner_reference
-from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virt_core.apis.snapshot import (
+    ANNOTATION_LAST_RESTORE,
+    VirtualMachineRestore,
+    VirtualMachineSnapshot,
+    VirtualMachineSnapshotContent,
+)
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.runtime.times import rfc3339
@@ -349,7 +354,7 @@ def test_the_patches_in_their_order() -> None:
     saved = vm(
         domain={"devices": {"interfaces": NICS}, "firmware": {"uuid": "1", "serial": "2"}},
         labels={"keep/me": "1", "drop": "2"},
-        annotations={"a/b": "1", render.KEPT_ANNOTATION: "x", "c": "3"},
+        annotations={"a/b": "1", ANNOTATION_LAST_RESTORE: "x", "c": "3"},
         template={"labels": {"x": "1", "y": "2"}, "annotations": {"z": "1"}},
     )
     mine = '{"op": "replace", "path": "/spec/runStrategy", "value": "Manual"}'

@@ -139,7 +139,8 @@ def frozen_while_busy(new: dict[str, Any], old: dict[str, Any]) -> Iterator[Caus
             yield not_supported("spec", "volumes cannot be changed while a snapshot is being taken")
         if _strategy(after) != _strategy(before):
             yield not_supported("spec", "the run strategy cannot be changed while a snapshot is being taken")
-    if status.get("restoreInProgress") and _strategy(after) != _strategy(before):
+    halted = _strategy(after) == names.STRATEGY_HALTED
+    if status.get("restoreInProgress") and not halted and _strategy(after) != _strategy(before):
         yield not_supported("spec", "the run strategy cannot be changed while a restore is under way")
 
 
