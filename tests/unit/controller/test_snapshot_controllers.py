@@ -368,6 +368,10 @@ def test_what_firmware_has_stored_comes_back_too() -> None:
         save(it)
         it.until(it.is_saved)
         assert it.status(SNAPSHOT)["snapshotVolumes"]["includedVolumes"] == ["data", "persistent-state-for-vm"]
+        told = controllers._snapshot_storage(it.shared).statuses(it.caches.vms.list()[0])
+        assert [(each.name, each.enabled) for each in told] == [
+            ("root", False), ("data", True), ("persistent-state-for-vm", True),
+        ]  # fmt: skip
         bring_back(it)
         it.until(lambda: it.status(RESTORE).get("complete") is True)
         assert f"{CLAIMS}state" not in it.kube.objects
