@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from virt_controller.snapshot.calls import Calls
-from virt_controller.snapshot.contents import Decision, World, decide, in_error, is_frozen, volume_snapshot
+from virt_controller.snapshot.contents import Decision, World, decide, in_error, is_left_frozen, volume_snapshot
 from virt_controller.snapshot.decide import RETRY_S
 from virt_controller.snapshot.storage import SnapshotStorage
 from virt_core.apis import names
@@ -149,7 +149,7 @@ class ContentController:
 
     def _end(self, content: VirtualMachineSnapshotContent, world: World) -> None:
         """It was given up, or is wanted no more: no guest stands still for it."""
-        if is_frozen(content, world, self._clock.now()) and not content.status.creation_time and world.vmi is not None:
+        if world.vmi is not None and is_left_frozen(content, world, self._clock.now()):
             self._calls.thaw(world.vmi)
         if words.FINALIZER_CONTENT not in content.metadata.finalizers:
             return

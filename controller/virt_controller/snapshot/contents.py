@@ -118,6 +118,13 @@ def is_frozen(content: VirtualMachineSnapshotContent, world: World, now: datetim
     return bool(until) and runs and parse_rfc3339(until or "") > now
 
 
+def is_left_frozen(content: VirtualMachineSnapshotContent, world: World, now: datetime) -> bool:
+    """Whether a snapshot that was given up has left the guest so; it may have gone on by itself just now."""
+    if content.status.creation_time or not _was_frozen(content) or world.vmi is None:
+        return False
+    return is_frozen(content, world, now) or bool(world.vmi.status.fs_freeze_status)
+
+
 def in_error(status: Status, text: str, now: datetime) -> Status:
     if status.error is not None and status.error.message == text:
         return replace(status, ready_to_use=False)

@@ -10,7 +10,6 @@ from virt_controller.snapshot.decide import Decision, World, decide
 from virt_controller.snapshot.revisions import Revisions
 from virt_controller.snapshot.storage import SnapshotStorage
 from virt_controller.vm.setup import spec_of
-from virt_controller.vmi.keptstate import STATE_INDEX, chosen_for
 from virt_core.apis import names
 from virt_core.apis import snapshot as words
 from virt_core.apis.apps import ControllerRevision
@@ -90,13 +89,17 @@ class SnapshotController:
         if vm is None or snapshot.status.phase in (words.SUCCEEDED, words.FAILED) or is_terminating(snapshot):
             return world
         disks = self._disks(vm)
-        blocked = "" if source.holds(vm, snapshot) else source.blocked(vm, world.vmi, disks, self._users(vm, disks))
+        blocked = "" if source.holds(vm, snapshot) else self._blocked(vm, world.vmi, disks)
         return World(vm=vm, vmi=world.vmi, blocked=blocked, hopeless=self._hopeless(disks))
+
+    def _blocked(self, vm: VirtualMachine, vmi: source.Vmi, disks: list[source.Disk]) -> str:
+        """Pods are asked for last: anybody may make many snapshots that wait."""
+        return source.blocked(vm, vmi, disks, ()) or source.blocked(vm, vmi, disks, self._users(vm, disks))
 
     def _disks(self, vm: VirtualMachine) -> list[source.Disk]:
         space = vm.metadata.namespace
         found = [self._disk(space, volume, claim) for volume, claim in source.named(vm)]
-        state = self._state_claim(vm)
+        state = self._storage.state_claim(vm)
         return (
             [*found, self._disk(space, words.state_volume(vm.metadata.name), state.metadata.name)] if state else found
         )
@@ -115,10 +118,6 @@ class SnapshotController:
             return False
         volume = self._data_volumes.get(f"{claim.metadata.namespace}/{owner.name}")
         return volume is None or volume.status.phase != DONE
-
-    def _state_claim(self, vm: VirtualMachine) -> PersistentVolumeClaim | None:
-        key = f"{vm.metadata.namespace}/{names.vmi_id(vm.metadata.name)}"
-        return chosen_for(self._claims.by_index(STATE_INDEX, key), vm.metadata.uid)
 
     def _users(self, vm: VirtualMachine, disks: list[source.Disk]) -> list[str]:
         """Pods that use the claims of a VM that does not run."""

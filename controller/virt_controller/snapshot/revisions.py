@@ -15,6 +15,8 @@ from virt_core.instancetype.find import captured
 from virt_core.instancetype.revisions import same_content
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import AlreadyExists, NotFound
+from virt_core.kube.patch import op, pointer
+from virt_core.kube.writes import write_operations
 
 
 def renamed(name: str, old: str, new: str) -> str:
@@ -63,7 +65,8 @@ class Revisions:
             except NotFound:
                 continue
             if not found.metadata.owner_references:
-                self._recreate(found, [owner_reference(vm)])
+                owners = [owner_reference(vm)]
+                write_operations(self._client, found, [op.add(pointer("metadata", "ownerReferences"), owners)])
 
     def _copy(self, stored: str, copy: str, namespace: str, owners: list[OwnerReference]) -> None:
         found = self._client.get(ControllerRevision, stored, namespace)
@@ -73,12 +76,8 @@ class Revisions:
             self._client.create(wanted)
         except AlreadyExists:
             there = self._client.get(ControllerRevision, copy, namespace)
-            if not same_content(there, wanted):
-                self._recreate(replace(wanted, metadata=replace(meta, uid=there.metadata.uid)), owners)
-
-    def _recreate(self, revision: ControllerRevision, owners: list[OwnerReference]) -> None:
-        """A revision never changes: another one takes its place."""
-        meta = revision.metadata
-        self._client.delete(ControllerRevision, meta.name, meta.namespace, uid=meta.uid)
-        fresh = ObjectMeta(name=meta.name, namespace=meta.namespace, labels=meta.labels, owner_references=owners)
-        self._client.create(ControllerRevision(metadata=fresh, data=revision.data, revision=revision.revision))
+            if same_content(there, wanted):
+                return
+            # A revision never changes: another one takes its place.
+            self._client.delete(ControllerRevision, copy, namespace, uid=there.metadata.uid)
+            self._client.create(wanted)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from virt_controller.snapshot.classes import Choice, Disks, choice, statuses
-from virt_controller.vmi.keptstate import default_class
+from virt_controller.vmi.keptstate import STATE_INDEX, chosen_for, default_class
+from virt_core.apis import names
 from virt_core.apis.datavolume import DataVolume, StorageProfile
+from virt_core.apis.snapshot import state_volume
 from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
 from virt_core.apis.vm import VirtualMachine, VolumeSnapshotStatus
 from virt_core.apis.volumesnapshots import VolumeSnapshotClass
@@ -23,6 +25,7 @@ class SnapshotStorage:
         data_volumes: Informer[DataVolume],
     ) -> None:
         self._classes, self._snapshot_classes, self._profiles = classes, snapshot_classes, profiles
+        self._claims = claims
         self._disks = Disks(claims.get, data_volumes.get, self.choose)
 
     def choose(self, name: str | None) -> Choice:
@@ -32,7 +35,17 @@ class SnapshotStorage:
         return choice(found, profile, self._snapshot_classes.list())
 
     def statuses(self, vm: VirtualMachine) -> list[VolumeSnapshotStatus]:
-        return statuses(vm, self._disks)
+        """Of its volumes, and of the claim with what firmware and TPM store, if it has one."""
+        state, found = self.state_claim(vm), statuses(vm, self._disks)
+        if state is None:
+            return found
+        choice = self.choose(state.spec.storage_class_name or "")
+        name = state_volume(vm.metadata.name)
+        return [*found, VolumeSnapshotStatus(name=name, enabled=bool(choice.name), reason=choice.why)]
+
+    def state_claim(self, vm: VirtualMachine) -> PersistentVolumeClaim | None:
+        key = f"{vm.metadata.namespace}/{names.vmi_id(vm.metadata.name)}"
+        return chosen_for(self._claims.by_index(STATE_INDEX, key), vm.metadata.uid)
 
     def has_classes(self) -> bool:
         return bool(self._snapshot_classes.list())

@@ -266,6 +266,7 @@ def test_a_new_name_needs_a_new_revision(name: str, revision: str, refused: bool
         ("snapshotInProgress", {"runStrategy": "Always"}, True),
         ("restoreInProgress", {"runStrategy": "Always"}, True),
         ("restoreInProgress", {}, False),
+        ("restoreInProgress", {"runStrategy": "Halted"}, False),
         ("snapshotInProgress", {}, False),
     ],
 )
