@@ -7,12 +7,16 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from virt_controller.clone.controller import ABOUT_INDEX
+from virt_controller.clone.controller import about as about_clone
 from virt_controller.hotplug.controller import LAUNCHER_INDEX, launcher_indexer
 from virt_controller.migration.controller import VMI_INDEX as MIGRATED_VMI
 from virt_controller.migration.controller import vmi_indexer
 from virt_controller.node.controller import NODE_INDEX, node_indexer
 from virt_controller.pool import controller as pool
+from virt_controller.restore.controller import TARGET_INDEX, target_indexer
 from virt_controller.sets.members import CONTROLLER_INDEX, ORPHAN_INDEX, controller_indexer, orphan_indexer
+from virt_controller.snapshot.controller import SOURCE_INDEX, source_indexer
 from virt_controller.vm.actions import revision_owner
 from virt_controller.vm.controller import VOLUME_INDEX as VM_VOLUMES
 from virt_controller.vm.volumes import vm_volumes
@@ -23,7 +27,8 @@ from virt_controller.vmi.surroundings import NETWORK_INDEX, vmi_volumes
 from virt_controller.vmi.surroundings import VOLUME_INDEX as VMI_VOLUMES
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision, PodDisruptionBudget
-from virt_core.apis.datavolume import DataVolume
+from virt_core.apis.clone import VirtualMachineClone
+from virt_core.apis.datavolume import DataVolume, StorageProfile
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.nodes import Namespace, Node
 from virt_core.apis.podnetworks import NetworkAttachmentDefinition
@@ -31,9 +36,11 @@ from virt_core.apis.pods import Pod
 from virt_core.apis.policy import MigrationPolicy
 from virt_core.apis.pool import VirtualMachinePool
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet
-from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.volumesnapshots import VolumeSnapshot, VolumeSnapshotClass
 from virt_core.kube.client import KubeClient, KubeObject
 from virt_core.kube.controller import Synced
 from virt_core.kube.informer import Informer
@@ -83,9 +90,17 @@ class Caches:
         self.vm_revisions = self._watch(ControllerRevision, _labelled(names.APP_VM_REVISION), {"owner": revision_owner})
         self.replica_sets = self._watch(VirtualMachineInstanceReplicaSet)
         self.pools = self._watch(VirtualMachinePool)
+        self.clones = self._watch(VirtualMachineClone, indexers={ABOUT_INDEX: about_clone})
         self.migrations = self._watch(VirtualMachineInstanceMigration, indexers={MIGRATED_VMI: vmi_indexer})
         self.migration_policies = self._watch(MigrationPolicy)
         self.budgets = self._watch(PodDisruptionBudget)
+        self.storage_classes = self._watch(StorageClass)
+        self.storage_profiles = self._watch(StorageProfile, optional=True)
+        self.snapshot_classes = self._watch(VolumeSnapshotClass, optional=True)
+        self.volume_snapshots = self._watch(VolumeSnapshot, optional=True)
+        self.snapshots = self._watch(VirtualMachineSnapshot, indexers={SOURCE_INDEX: source_indexer})
+        self.snapshot_contents = self._watch(VirtualMachineSnapshotContent)
+        self.restores = self._watch(VirtualMachineRestore, indexers={TARGET_INDEX: target_indexer})
         self.pool_revisions = self._watch(
             ControllerRevision, _labelled(pool.APP_REVISION), {CONTROLLER_INDEX: controller_indexer}
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from virt_controller.budgets.controller import BudgetController
 from virt_controller.caches import Caches
+from virt_controller.clone.controller import CloneController
 from virt_controller.datavolume.controller import DataVolumeController
 from virt_controller.evacuation.controller import EvacuationController
 from virt_controller.hotplug.controller import HotplugController
@@ -19,6 +20,11 @@ from virt_controller.pool import controller as pool
 from virt_controller.pool.controller import PoolController
 from virt_controller.replicaset import controller as replicaset
 from virt_controller.replicaset.controller import ReplicaSetController
+from virt_controller.restore.controller import RestoreController
+from virt_controller.restore.volumes import Volumes
+from virt_controller.snapshot.contentcontroller import ContentController
+from virt_controller.snapshot.controller import SnapshotController
+from virt_controller.snapshot.storage import SnapshotStorage
 from virt_controller.update.controller import UpdateController
 from virt_controller.vm.controller import VMController
 from virt_controller.vm.instancetypes import InstancetypeExpander
@@ -93,6 +99,67 @@ def _vm(shared: Shared, queue: WorkQueue) -> Reconcile:
         clock=shared.clock,
         expand=InstancetypeExpander(shared.client, shared.types, shared.config.current),
         live_update=lambda: shared.config.current().live_update,
+        storage=_snapshot_storage(shared),
+    ).reconcile
+
+
+def _snapshot_storage(shared: Shared) -> SnapshotStorage:
+    caches = shared.caches
+    return SnapshotStorage(
+        caches.storage_classes, caches.snapshot_classes, caches.storage_profiles, caches.claims, caches.data_volumes
+    )
+
+
+def _snapshot(shared: Shared, queue: WorkQueue) -> Reconcile:
+    caches = shared.caches
+    return SnapshotController(
+        shared.client,
+        queue=queue,
+        snapshots=caches.snapshots,
+        contents=caches.snapshot_contents,
+        vms=caches.vms,
+        vmis=caches.vmis,
+        claims=caches.claims,
+        data_volumes=caches.data_volumes,
+        revisions=caches.vm_revisions,
+        storage=_snapshot_storage(shared),
+        recorder=shared.recorder,
+        clock=shared.clock,
+    ).reconcile
+
+
+def _snapshot_content(shared: Shared, queue: WorkQueue) -> Reconcile:
+    caches = shared.caches
+    return ContentController(
+        shared.client,
+        queue=queue,
+        contents=caches.snapshot_contents,
+        snapshots=caches.snapshots,
+        vms=caches.vms,
+        vmis=caches.vmis,
+        saved=caches.volume_snapshots,
+        storage=_snapshot_storage(shared),
+        recorder=shared.recorder,
+        clock=shared.clock,
+    ).reconcile
+
+
+def _restore(shared: Shared, queue: WorkQueue) -> Reconcile:
+    caches = shared.caches
+    return RestoreController(
+        shared.client,
+        queue=queue,
+        restores=caches.restores,
+        snapshots=caches.snapshots,
+        contents=caches.snapshot_contents,
+        vms=caches.vms,
+        vmis=caches.vmis,
+        claims=caches.claims,
+        volumes=Volumes(
+            shared.client, caches.claims, caches.data_volumes, caches.volume_snapshots, caches.storage_classes
+        ),
+        recorder=shared.recorder,
+        clock=shared.clock,
     ).reconcile
 
 
@@ -107,6 +174,21 @@ def _data_volume(shared: Shared, queue: WorkQueue) -> Reconcile:
         recorder=shared.recorder,
         clock=shared.clock,
         template=shared.template,
+    ).reconcile
+
+
+def _clone(shared: Shared, queue: WorkQueue) -> Reconcile:
+    return CloneController(
+        shared.client,
+        queue=queue,
+        clones=shared.caches.clones,
+        vms=shared.caches.vms,
+        snapshots=shared.caches.snapshots,
+        contents=shared.caches.snapshot_contents,
+        restores=shared.caches.restores,
+        claims=shared.caches.claims,
+        recorder=shared.recorder,
+        clock=shared.clock,
     ).reconcile
 
 
@@ -236,10 +318,64 @@ def _update(shared: Shared, queue: WorkQueue) -> Reconcile:
     ).reconcile
 
 
+def _classes(caches: Caches) -> tuple[Synced, ...]:
+    """What says which claims can be saved."""
+    return (caches.storage_classes, caches.snapshot_classes, caches.storage_profiles)
+
+
 CONTROLLERS = (
     Row("vmi", _vmi, lambda c: (c.vmis, c.pods, c.nodes, c.namespaces, c.vms, c.claims, c.data_volumes, c.networks)),
-    Row("vm", _vm, lambda c: (c.vms, c.vmis, c.claims, c.data_volumes, c.vm_revisions)),
+    Row("vm", _vm, lambda c: (c.vms, c.vmis, c.claims, c.data_volumes, c.vm_revisions, *_classes(c))),
+    Row(
+        "snapshot",
+        _snapshot,
+        lambda c: (
+            c.snapshots,
+            c.snapshot_contents,
+            c.vms,
+            c.vmis,
+            c.claims,
+            c.data_volumes,
+            c.vm_revisions,
+            *_classes(c),
+        ),
+        workers=2,
+    ),
+    Row(
+        "snapshot-content",
+        _snapshot_content,
+        lambda c: (
+            c.snapshot_contents,
+            c.snapshots,
+            c.vms,
+            c.vmis,
+            c.volume_snapshots,
+            c.claims,
+            c.data_volumes,
+            *_classes(c),
+        ),
+        workers=2,
+    ),
+    Row(
+        "restore",
+        _restore,
+        lambda c: (
+            c.restores,
+            c.snapshots,
+            c.snapshot_contents,
+            c.vms,
+            c.vmis,
+            c.claims,
+            c.data_volumes,
+            c.volume_snapshots,
+            c.storage_classes,
+        ),
+        workers=2,
+    ),
     Row("datavolume", _data_volume, lambda c: (c.data_volumes, c.claims, c.importers, c.vmis), workers=2),
+    Row(
+        "clone", _clone, lambda c: (c.clones, c.vms, c.snapshots, c.snapshot_contents, c.restores, c.claims), workers=2
+    ),
     Row("hotplug", _hotplug, lambda c: (c.vmis, c.pods, c.attachments, c.claims, c.data_volumes), workers=2),
     Row("node", _node, lambda c: (c.nodes, c.vmis, c.pods), workers=1),
     Row("replicaset", _replica_set, lambda c: (c.replica_sets, c.vmis), workers=2),

@@ -10,6 +10,7 @@ from virt_controller.controllers import Shared
 from virt_controller.install import DefaultKubeVirt
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.migration.figures import MoveFigures, observe
+from virt_controller.snapshot.figures import SnapshotFigures
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigWatcher
 from virt_core.kube.recorder import EventRecorder
@@ -33,7 +34,7 @@ class Leader:
         self._controllers = controllers.build(self._shared, workers)
         caches = self._shared.caches
         caches.migrations.add_handler(on_update=observe)
-        self.figures = MoveFigures(caches.migrations, caches.vmis)
+        self.figures = (MoveFigures(caches.migrations, caches.vmis), SnapshotFigures(caches.snapshots))
         self._bodies: dict[str, ThreadBody] = {}
 
     @property

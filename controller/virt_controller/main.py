@@ -101,7 +101,8 @@ def main(
     template = TemplateConfig(launcher_image, launcher_pull_policy, user_namespaces=launcher_user_namespaces)
     leader = Leader(KubeClient(connection, COMPONENT), template, workers, namespace)
     follow_log_level(leader.config, "virtController", log_level)
-    REGISTRY.collect(leader.figures.collect)
+    for figures in leader.figures:
+        REGISTRY.collect(figures.collect)
     made: CertificateController | None = None
     if certificates != "off":
         client, serving = KubeClient(connection, COMPONENT), certificates == "builtin"

@@ -18,6 +18,7 @@ APIS = "virt_core.apis."
 PROGRAMS = frozenset({"virt-api", "virt-controller", "virt-handler", "virt-launcher"})
 #: Module and text → what else it means there.
 OTHER_MEANING = {
+    ("virt_core.apis.snapshot", "InProgress"): "a phase of a snapshot",
     ("virt_launcher.hypervisor.states", "ShuttingDown"): "a state of a domain",
     ("virt_launcher.hypervisor.ports", "ShuttingDown"): "a state of a domain",
 }

@@ -47,9 +47,11 @@ def _each(verbs: str, *kinds: str, subresource: str = "") -> frozenset[Right]:
 
 
 _SIGNERS = "certificates.k8s.io/signers"
+_ASKED_VMIS = "subresources.kubevirt.io/virtualmachineinstances"
 _DATA_VOLUMES = "cdi.kubevirt.io/datavolumes"
 _MACHINES = ("VirtualMachine", "VirtualMachineInstance")
 _SETS = ("VirtualMachinePool", "VirtualMachineInstanceReplicaSet")
+_COPIES = ("VirtualMachineSnapshot", "VirtualMachineRestore")
 #: What the rest is about, and what a call needs beyond what it shows.
 SAID: dict[str, frozenset[Right]] = {
     "virt_api.admission.kubevirt:KubeVirtValidator._delete:list": _each("list", *_MACHINES),
@@ -70,6 +72,9 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.certificates.writes:Writer._publish:write_operations": _each("patch", "Secret", *_TARGETS),
     "virt_controller.certificates.writes:Writer._share:write_operations": _each("patch", "ConfigMap"),
     "virt_controller.certificates.writes:Writer._write:write_operations": _each("patch", "Secret"),
+    "virt_controller.clone.controller:CloneController._create:create": _each("create", *_COPIES),
+    "virt_controller.clone.controller:CloneController._delete:delete": _each("delete", *_COPIES, "VirtualMachineClone"),
+    "virt_controller.clone.controller:CloneController._surely:get": _each("get", *_COPIES, "PersistentVolumeClaim"),
     "virt_controller.datavolume.controller:DataVolumeController._create:create": _each(
         "create", "Pod", "PersistentVolumeClaim"
     ),
@@ -97,6 +102,34 @@ SAID: dict[str, frozenset[Right]] = {
     ),
     "virt_controller.pool.preserve:_detach_data_volume:raw": frozenset(
         (Right("get", _DATA_VOLUMES), Right("patch", _DATA_VOLUMES))
+    ),
+    "virt_controller.restore.claims:_owners:owner_reference": _each(
+        "update", "VirtualMachine", "DataVolume", subresource="finalizers"
+    ),
+    "virt_controller.restore.controller:RestoreController._change:create": _each("create", "VirtualMachine"),
+    "virt_controller.restore.controller:RestoreController._change:write_operations": _each("patch", "VirtualMachine"),
+    "virt_controller.restore.controller:RestoreController._hold:owner_reference": _each(
+        "update", "VirtualMachine", subresource="finalizers"
+    ),
+    "virt_controller.restore.controller:RestoreController._unlock:write_status": _each(
+        "patch", "VirtualMachine", subresource="status"
+    ),
+    "virt_controller.restore.volumes:Volumes._create_data_volume:create": _each("create", "DataVolume"),
+    "virt_controller.restore.volumes:Volumes._give_to_vm:write_operations": _each("patch", "PersistentVolumeClaim"),
+    "virt_controller.restore.volumes:Volumes._made:create": _each("create", "PersistentVolumeClaim"),
+    "virt_controller.restore.volumes:Volumes._mark:write_difference": _each("patch", "DataVolume"),
+    "virt_controller.restore.volumes:Volumes.change_state:write_difference": _each("patch", "PersistentVolumeClaim"),
+    "virt_controller.snapshot.calls:Calls.freeze:raw": frozenset((Right("update", f"{_ASKED_VMIS}/freeze"),)),
+    "virt_controller.snapshot.calls:Calls.stop:raw": frozenset(
+        (Right("update", "subresources.kubevirt.io/virtualmachines/stop"),)
+    ),
+    "virt_controller.snapshot.calls:Calls.thaw:raw": frozenset((Right("update", f"{_ASKED_VMIS}/unfreeze"),)),
+    "virt_controller.snapshot.contentcontroller:ContentController._create:create": _each("create", "VolumeSnapshot"),
+    "virt_controller.snapshot.controller:SnapshotController._create:create": _each(
+        "create", "VirtualMachineSnapshotContent"
+    ),
+    "virt_controller.snapshot.revisions:Revisions.give_back:owner_reference": _each(
+        "update", "VirtualMachine", subresource="finalizers"
     ),
     "virt_controller.sets.controller:SetController.create:create": _each("create", *_MACHINES),
     "virt_controller.sets.controller:SetController.delete:delete": _each("delete", *_MACHINES),

@@ -7,18 +7,23 @@ from dataclasses import dataclass
 import click
 
 VM, VMI, VMIRS, VMIM = "vm", "vmi", "vmirs", "vmim"
+VMSNAPSHOT, VMRESTORE, VMCLONE = "vmsnapshot", "vmrestore", "vmclone"
 PLURALS = {
     VM: "virtualmachines",
     VMI: "virtualmachineinstances",
     VMIRS: "virtualmachineinstancereplicasets",
     VMIM: "virtualmachineinstancemigrations",
+    VMCLONE: "virtualmachineclones",
 }
 
 _ALIASES = {
     VM: ("vm", "vms", "virtualmachine", "virtualmachines"),
     VMI: ("vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances"),
     VMIM: ("vmim", "vmims", "virtualmachineinstancemigration", "virtualmachineinstancemigrations"),
+    VMSNAPSHOT: ("vmsnapshot", "vmsnapshots", "virtualmachinesnapshot", "virtualmachinesnapshots"),
+    VMRESTORE: ("vmrestore", "vmrestores", "virtualmachinerestore", "virtualmachinerestores"),
     VMIRS: ("vmirs", "vmirss", "virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets"),
+    VMCLONE: ("vmclone", "vmclones", "virtualmachineclone", "virtualmachineclones"),
 }
 
 

@@ -1,10 +1,7 @@
-"""Admission of what copies a VM or its disks: snapshots, restores, exports, clones, backups."""
+"""Admission of what copies a VM or its disks: snapshots, restores, exports, backups."""
 
 from __future__ import annotations
 
-import re
-import secrets
-import string
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,21 +9,28 @@ import msgspec
 
 from virt_api.admission.causes import Cause, Denied, Refused, invalid, not_found, one_of, required
 from virt_api.admission.cluster import Cluster
-from virt_api.admission.objects import document_of, is_terminating, namespace_of, read_member
-from virt_api.admission.review import PatchOps
+from virt_api.admission.objects import document_of, namespace_of, read_member
+from virt_api.admission.vmpatches import broken_patches
 from virt_core.apis import gates
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
-from virt_core.apis.base import UNREADABLE
-from virt_core.apis.clone import VirtualMachineCloneSpec
+from virt_core.apis.base import from_plain
 from virt_core.apis.export import VirtualMachineExportSpec
 from virt_core.apis.names import GROUP
 from virt_core.apis.snapshot import (
     VirtualMachineRestore,
     VirtualMachineRestoreSpec,
+    VirtualMachineSnapshot,
+    VirtualMachineSnapshotContent,
     VirtualMachineSnapshotContentSpec,
     VirtualMachineSnapshotSpec,
+    content_name,
+    is_over,
+    state_volume,
 )
+from virt_core.apis.storage import PersistentVolumeClaim
+from virt_core.apis.vm import VirtualMachine
+from virt_core.apis.workloadupdate import seconds
 from virt_core.kube.configvalues import ClusterConfig
 
 VM = "VirtualMachine"
@@ -34,11 +38,9 @@ SNAPSHOT_GROUP, BACKUP_GROUP = "snapshot.kubevirt.io", "backup.kubevirt.io"
 DELETION = ("Delete", "Retain")
 READINESS = ("StopTarget", "WaitGracePeriod", "FailImmediate", "WaitEventually")
 RESTORE_NAMES = ("RandomizeNames", "InPlace", "PrefixTargetName")
-CLONE_NAMES = ("RandomizeNames", "PrefixTargetName")
 OWNERSHIP = ("Vm", "None")
 _EXPORTS = {"PersistentVolumeClaim": "", "VirtualMachineSnapshot": SNAPSHOT_GROUP, VM: GROUP,
             "VirtualMachineBackup": BACKUP_GROUP}  # fmt: skip
-_MAC = re.compile(r"([0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}")
 
 
 class Copies:
@@ -53,7 +55,8 @@ class Copies:
         _refuse(_frozen(request) or [*_vm_source("spec.source", spec.source), *_snapshot(spec)])
 
     def content(self, request: AdmissionRequest) -> None:
-        read_member(document_of(request.object), VirtualMachineSnapshotContentSpec)
+        spec = read_member(document_of(request.object), VirtualMachineSnapshotContentSpec)
+        _refuse(_content(spec))
 
     def restore(self, request: AdmissionRequest) -> None:
         document = document_of(request.object)
@@ -61,11 +64,24 @@ class Copies:
         self._gate(request, "Snapshot")
         _refuse(_frozen(request) or [*_vm_source("spec.target", spec.target), *_restore(spec)])
         if request.operation == "CREATE":
-            self._one_restore(spec, namespace_of(request, document))
+            namespace = namespace_of(request, document)
+            self._own_state(spec, namespace)
+            self._one_restore(spec, namespace)
+
+    def _own_state(self, spec: VirtualMachineRestoreSpec, namespace: str) -> None:
+        """What a machine's firmware and TPM have stored is no other machine's. A snapshot may come later."""
+        snapshot = self._cluster.get(VirtualMachineSnapshot, spec.virtual_machine_snapshot_name, namespace)
+        if snapshot is None or snapshot.spec.source.name == spec.target.name:
+            return
+        content = self._cluster.get(VirtualMachineSnapshotContent, content_name(snapshot), namespace)
+        held = [each.volume_name for each in content.spec.volume_backups] if content is not None else []
+        if state_volume(snapshot.spec.source.name) in held:
+            words = "what firmware and TPM of a machine have stored cannot be restored to another VM"
+            _refuse([invalid("spec", words)])
 
     def _one_restore(self, spec: VirtualMachineRestoreSpec, namespace: str) -> None:
         for other in self._cluster.list(VirtualMachineRestore, namespace):
-            if other.spec.target == spec.target and not other.status.complete:
+            if other.spec.target == spec.target and not is_over(other):
                 _refuse(
                     [
                         invalid(
@@ -77,13 +93,6 @@ class Copies:
     def export(self, request: AdmissionRequest) -> None:
         spec = read_member(document_of(request.object), VirtualMachineExportSpec)
         _refuse(_frozen(request) or _export(spec))
-
-    def clone(self, request: AdmissionRequest) -> None:
-        if is_terminating(document_of(request.object)):
-            return
-        spec = read_member(document_of(request.object), VirtualMachineCloneSpec)
-        self._gate(request, "Snapshot")
-        _refuse(_frozen(request) or _clone(spec))
 
     def backup(self, request: AdmissionRequest) -> None:
         document = document_of(request.object)
@@ -116,18 +125,6 @@ class Copies:
             raise Denied(gates.why_off(gate), 422, "Invalid")
 
 
-def mutate_clone(request: AdmissionRequest) -> PatchOps:
-    """A clone without a target gets one with a name of its own."""
-    document = document_of(request.object)
-    spec = read_member(document, VirtualMachineCloneSpec)
-    if spec.target is not None and spec.target.name:
-        return []
-    target: dict[str, Any] = dict(document["spec"].get("target") or {"apiGroup": GROUP, "kind": VM})
-    suffix = "".join(secrets.choice(string.ascii_lowercase + string.digits) for _ in range(5))
-    target["name"] = f"clone-{spec.source.name}-{suffix}"
-    return [{"op": "add", "path": "/spec", "value": {**document["spec"], "target": target}}]
-
-
 def _refuse(causes: Any) -> None:
     if found := list(causes):
         raise Refused(found)
@@ -155,6 +152,27 @@ def _vm_source(field: str, source: Any) -> Iterator[Cause]:
 def _snapshot(spec: VirtualMachineSnapshotSpec) -> Iterator[Cause]:
     if spec.deletion_policy is not None and spec.deletion_policy not in DELETION:
         yield invalid("spec.deletionPolicy", one_of(spec.deletion_policy, DELETION))
+    try:
+        seconds(spec.failure_deadline or "0s")
+    except ValueError as error:
+        yield invalid("spec.failureDeadline", str(error))
+
+
+def _content(spec: VirtualMachineSnapshotContentSpec) -> Iterator[Cause]:
+    """Whoever restores from it reads it as what it says it is."""
+    try:
+        from_plain(spec.source.virtual_machine or {}, VirtualMachine)
+    except msgspec.ValidationError as error:
+        yield invalid("spec.source.virtualMachine", str(error))
+    for i, backup in enumerate(spec.volume_backups):
+        field = f"spec.volumeBackups[{i}].persistentVolumeClaim"
+        try:
+            claim = from_plain(backup.persistent_volume_claim, PersistentVolumeClaim)
+        except msgspec.ValidationError as error:
+            yield invalid(field, str(error))
+            continue
+        if not claim.metadata.name:
+            yield required(f"{field}.metadata.name", "must be given")
 
 
 def _restore(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
@@ -169,24 +187,10 @@ def _restore(spec: VirtualMachineRestoreSpec) -> Iterator[Cause]:
             yield invalid(f"spec.{name}", one_of(value, allowed))
     for i, override in enumerate(spec.volume_restore_overrides):
         if not override.volume_name:
-            yield invalid(f"spec.volumeRestoreOverrides[{i}]", "volumeName must be given")
+            yield required(f"spec.volumeRestoreOverrides[{i}].volumeName", "must be given")
         elif not (override.restore_name or override.labels or override.annotations):
             yield invalid(f"spec.volumeRestoreOverrides[{i}]", "must give restoreName, labels or annotations")
-    for i, patch in enumerate(spec.patches):
-        path = _patch_path(patch)
-        if path is None:
-            yield invalid(f"spec.patches[{i}]", "is not a JSON patch operation")
-        elif not path.startswith("/spec/"):
-            yield invalid("spec.patches", f"{path} is not under /spec")
-
-
-def _patch_path(text: str) -> str | None:
-    try:
-        operation = msgspec.json.decode(text)
-    except UNREADABLE:
-        return None
-    path = operation.get("path") if isinstance(operation, dict) else None
-    return path if isinstance(path, str) else None
+    yield from broken_patches(spec.patches)
 
 
 def _export(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
@@ -198,51 +202,6 @@ def _export(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
         yield invalid("spec.source.name", "must be given")
     if (source.api_group or "") != _EXPORTS[source.kind]:
         yield invalid("spec.source.APIGroup", f"must be {_EXPORTS[source.kind]!r} for the kind {source.kind}")
-
-
-def _clone(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
-    for field, filters in (
-        ("spec.annotations", spec.annotation_filters),
-        ("spec.labels", spec.label_filters),
-        ("spec.template.annotations", spec.template.annotation_filters),
-        ("spec.template.labels", spec.template.label_filters),
-    ):
-        for text in filters:
-            if problem := _filter(text):
-                yield invalid(field, f"{text!r}: {problem}")
-    source, target = spec.source, spec.target
-    if source.kind not in (VM, "VirtualMachineSnapshot"):
-        yield invalid("spec.Source.Kind", one_of(source.kind, (VM, "VirtualMachineSnapshot")))
-    if not source.api_group:
-        yield invalid("spec.Source.APIGroup", "must be given")
-    if not source.name:
-        yield invalid("spec.Source.Name", "must be given")
-    if target is not None and target.kind != VM:
-        yield invalid("spec.Target.Kind", one_of(target.kind, (VM,)))
-    if target is not None and (target.kind, target.name) == (source.kind, source.name):
-        yield invalid("spec.target.name", "must differ from spec.source.name")
-    yield from _clone_changes(spec)
-
-
-def _clone_changes(spec: VirtualMachineCloneSpec) -> Iterator[Cause]:
-    for name, mac in spec.new_mac_addresses.items():
-        if mac and not _MAC.fullmatch(mac):
-            yield invalid(f"spec.newMacAddresses.{name}", f"{mac!r} is not a MAC address")
-    for i, patch in enumerate(spec.patches):
-        if _patch_path(patch) is None:
-            yield invalid(f"spec.patches[{i}]", "is not a JSON patch operation")
-    if spec.volume_name_policy is not None and spec.volume_name_policy not in CLONE_NAMES:
-        yield invalid("spec.volumeNamePolicy", one_of(spec.volume_name_policy, CLONE_NAMES))
-
-
-def _filter(text: str) -> str:
-    """A name, perhaps with ! before it and * at its end."""
-    if not text or text == "!":
-        return "must name a key"
-    body = text.removeprefix("!")
-    if "!" in body:
-        return "'!' can only be at the start"
-    return "'*' can only be at the end" if "*" in body[:-1] else ""
 
 
 def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:

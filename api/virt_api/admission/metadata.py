@@ -11,15 +11,6 @@ from virt_core.apis.interfaces import MOST_PCI_PORTS, interface_slots
 from virt_core.apis.meta import ObjectMeta
 from virt_core.kube.configvalues import ClusterConfig
 
-#: Labels that only our own programs may set.
-RESTRICTED_LABELS = (
-    names.LABEL_CREATED_BY,
-    names.LABEL_MIGRATION_JOB_UID,
-    names.LABEL_NODE_NAME,
-    names.LABEL_MIGRATION_TARGET_NODE,
-    names.LABEL_SCHEDULABLE,
-    "kubevirt.io/install-strategy",
-)
 #: annotation → the gate that allows it
 GATED_ANNOTATIONS = (
     (names.ANNOTATION_IGNITION, "ExperimentalIgnitionSupport"),
@@ -30,7 +21,7 @@ GATED_ANNOTATIONS = (
 def broken_metadata(
     path: str, labels: dict[str, str], annotations: dict[str, str], config: ClusterConfig, *, trusted: bool
 ) -> Iterator[Cause]:
-    restricted = sorted(set(labels) & set(RESTRICTED_LABELS))
+    restricted = sorted(set(labels) & set(names.RESTRICTED_LABELS))
     if restricted and not trusted:
         yield not_supported(f"{path}.labels", f"{', '.join(restricted)} can only be set by Virtpod")
     for annotation, gate in GATED_ANNOTATIONS:

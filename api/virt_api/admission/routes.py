@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from virt_api.admission import instancetypespecs, migration
+from virt_api.admission.clones import CloneValidator, mutate_clone
 from virt_api.admission.cluster import Cluster
-from virt_api.admission.copies import Copies, mutate_clone
+from virt_api.admission.copies import Copies
 from virt_api.admission.door import known_fields, known_kind
 from virt_api.admission.eviction import EvictionAdmitter
 from virt_api.admission.instancetypes import Instancetypes
@@ -91,7 +92,7 @@ def _others(parts: Parts) -> dict[str, Admitter]:
         "/kubevirt-validate-update": kubevirt,
         "/kubevirt-validate-delete": kubevirt,
         "/vm-clone-mutate-create": mutate_clone,
-        "/vm-clone-validate-create": copies.clone,
+        "/vm-clone-validate-create": CloneValidator(parts.config),
         "/virtualmachinesnapshots-validate": copies.snapshot,
         "/virtualmachinesnapshotcontents-validate": copies.content,
         "/virtualmachinerestores-validate": copies.restore,

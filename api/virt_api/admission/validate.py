@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any
 
 from virt_api.admission.causes import Cause, Refused, invalid, not_supported
-from virt_api.admission.metadata import RESTRICTED_LABELS, broken_metadata
+from virt_api.admission.metadata import broken_metadata
 from virt_api.admission.objects import annotations_of, document_of, labels_of, read_spec, user_of
 from virt_api.admission.review import MAX_CAUSES, Accepted
 from virt_api.admission.rules import CREATE_RULES, SPEC_RULES, broken_rules
@@ -72,7 +72,7 @@ class VMIUpdateValidator:
 
 
 def _restricted(document: dict[str, Any]) -> dict[str, str]:
-    return {key: value for key, value in labels_of(document).items() if key in RESTRICTED_LABELS}
+    return {key: value for key, value in labels_of(document).items() if key in names.RESTRICTED_LABELS}
 
 
 def _node_restriction(user: UserInfo, new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:

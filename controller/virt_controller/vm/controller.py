@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from virt_controller.snapshot.storage import SnapshotStorage
 from virt_controller.vm import backoff, facts, liveupdate, memorydump, nics, specpatch, strategy
 from virt_controller.vm.actions import Actions
 from virt_controller.vm.clonesource import CloneRefusedError
@@ -59,10 +60,11 @@ class VMController:
         clock: Clock,
         expand: Expander,
         live_update: Callable[[], bool] = lambda: True,
+        storage: SnapshotStorage | None = None,
     ) -> None:
         self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
         self._vms, self._vmis = vms, vmis
-        self._types, self._live_update = expand, live_update
+        self._types, self._live_update, self._storage = expand, live_update, storage
         self._expectations = Expectations(clock)
         self._writes: OwnWrites[VirtualMachine] = OwnWrites()
         self._vmi_writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
@@ -73,6 +75,8 @@ class VMController:
             informer.add_handler(
                 self._volume_changed, lambda _old, new: self._volume_changed(new), self._volume_changed
             )
+        if storage is not None:
+            storage.on_change(self._storage_changed)
         vmis.add_handler(self._vmi_added, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
 
     def reconcile(self, key: str) -> Result | None:
@@ -157,7 +161,8 @@ class VMController:
 
     def _dump_memory(self, state: Reconciliation) -> None:
         """One step of a dump that was asked for."""
-        found = None if is_terminating(state.vm) else memorydump.plan(state.vm, state.vmi)
+        held = is_terminating(state.vm) or bool(state.vm.status.snapshot_in_progress)
+        found = None if held else memorydump.plan(state.vm, state.vmi)
         if found is None:
             return
         request = state.vm.status.memory_dump_request
@@ -247,7 +252,10 @@ class VMController:
     def _write_status(self, state: Reconciliation, stored: VirtualMachine) -> None:
         """`stored` is the VM as the API server has it, so that the patch carries only what changed."""
         view = View(state.vm, state.vmi, state.starting, state.stopping, state.volumes)
-        wanted = replace(stored, status=updated(view, state.outcome, state.now))
+        status = updated(view, state.outcome, state.now)
+        if self._storage is not None:
+            status = replace(status, volume_snapshot_statuses=self._storage.statuses(state.vm))
+        wanted = replace(stored, status=status)
         try:
             written = write_status(self._client, stored, wanted)
         except NotFound:
@@ -257,6 +265,10 @@ class VMController:
 
     def _volume_changed(self, volume: PersistentVolumeClaim | DataVolume) -> None:
         for vm in self._vms.by_index(VOLUME_INDEX, key_of(volume)):
+            self._queue.add(key_of(vm))
+
+    def _storage_changed(self) -> None:
+        for vm in self._vms.list():
             self._queue.add(key_of(vm))
 
     def _vm_changed(self, vm: VirtualMachine) -> None:

@@ -24,13 +24,10 @@ def operations(vm: VirtualMachine, switch_to: str, vmi: VirtualMachineInstance |
     result: Operations = []
     if names.FINALIZER_VM_CONTROLLER not in vm.metadata.finalizers:
         result.append(op.add(_FINALIZERS, [*vm.metadata.finalizers, names.FINALIZER_VM_CONTROLLER]))
-    return (
-        result
-        + _strategy(vm, switch_to)
-        + _firmware(vm)
-        + volumerequests.operations(vm)
-        + nics.pruned_template(vm, vmi)
-    )
+    result += _firmware(vm) + nics.pruned_template(vm, vmi)
+    if vm.status.snapshot_in_progress:
+        return result  # Its volumes and its strategy stay until all is saved.
+    return result + _strategy(vm, switch_to) + volumerequests.operations(vm)
 
 
 def without_finalizer(vm: VirtualMachine) -> Operations:

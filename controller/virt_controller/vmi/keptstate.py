@@ -53,14 +53,19 @@ def owner_of(vmi: VirtualMachineInstance) -> OwnerReference:
 
 
 def chosen(claims: Iterable[PersistentVolumeClaim], vmi: VirtualMachineInstance) -> PersistentVolumeClaim | None:
-    """The machine's own: made for its owner, or for nobody (somebody put it back). One of a former VM of that name is
-    on its way out, and one that a migration fills is not yet whole."""
+    """The machine's own."""
+    return chosen_for(claims, owner_of(vmi).uid)
+
+
+def chosen_for(claims: Iterable[PersistentVolumeClaim], uid: str) -> PersistentVolumeClaim | None:
+    """Made for its owner, or for nobody (somebody put it back). One of a former VM of that name is on its way out, and
+    one that a migration fills is not yet whole."""
     usable = [
         claim
         for claim in claims
         if not is_terminating(claim)
         and names.LABEL_MIGRATION_NAME not in claim.metadata.labels
-        and _belongs(claim, owner_of(vmi).uid)
+        and _belongs(claim, uid)
     ]
     return min(usable, key=lambda each: (each.metadata.creation_timestamp or "", each.metadata.name), default=None)
 

@@ -14,8 +14,8 @@ from virt_core.apis.podparts import TypedLocalObjectReference
 class VirtualMachineCloneTemplateFilters(Struct):
     """What of the template's metadata is taken over."""
 
-    annotation_filters: list[str] = []  #: Annotations.
-    label_filters: list[str] = []  #: Labels.
+    annotation_filters: list[str] | None = None  #: Annotations; all by default.
+    label_filters: list[str] | None = None  #: Labels; all by default.
 
 
 class VirtualMachineCloneSpec(Struct):
@@ -24,8 +24,8 @@ class VirtualMachineCloneSpec(Struct):
     #: A VM or a snapshot.
     source: Annotated[TypedLocalObjectReference, REQUIRED] = field(default_factory=TypedLocalObjectReference)
     target: TypedLocalObjectReference | None = None  #: The new VM.
-    annotation_filters: list[str] = []  #: Annotations that are taken over.
-    label_filters: list[str] = []  #: Labels that are taken over.
+    annotation_filters: list[str] | None = None  #: Annotations that are taken over; all by default.
+    label_filters: list[str] | None = None  #: Labels that are taken over; all by default.
     #: What of the template's metadata is taken over.
     template: VirtualMachineCloneTemplateFilters = field(default_factory=VirtualMachineCloneTemplateFilters)
     new_mac_addresses: dict[str, str] = {}  #: MAC addresses by interface.

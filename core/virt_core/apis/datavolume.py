@@ -149,6 +149,7 @@ class StorageProfileStatus(Struct):
     """What the importer knows of a class."""
 
     claim_property_sets: list[ClaimPropertySet] = []  #: The best first.
+    snapshot_class: str | None = None  #: The VolumeSnapshotClass for its claims.
 
 
 class StorageProfile(Struct):

@@ -79,6 +79,15 @@ LABEL_S390_PV = "kubevirt.io/s390-pv"
 LABEL_KEPT_STATE = "persistent-state-for"
 LABEL_MIGRATION_NAME = "kubevirt.io/migrationName"
 LABEL_APPLY_STORAGE_PROFILE = "cdi.kubevirt.io/applyStorageProfile"
+#: Those of a machine that only our own programs may set.
+RESTRICTED_LABELS = (
+    LABEL_CREATED_BY,
+    LABEL_MIGRATION_JOB_UID,
+    LABEL_NODE_NAME,
+    LABEL_MIGRATION_TARGET_NODE,
+    LABEL_SCHEDULABLE,
+    "kubevirt.io/install-strategy",
+)
 
 # Annotations
 ANNOTATION_DOMAIN = "kubevirt.io/domain"

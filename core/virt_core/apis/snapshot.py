@@ -8,7 +8,44 @@ from msgspec import Meta, field
 
 from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.meta import Condition, ObjectMeta, Time
+from virt_core.apis.names import LABEL_KEPT_STATE
 from virt_core.apis.podparts import TypedLocalObjectReference
+
+_KEY = "snapshot.kubevirt.io/"
+FINALIZER_SNAPSHOT = f"{_KEY}vmsnapshot-protection"
+FINALIZER_CONTENT = f"{_KEY}vmsnapshotcontent-protection"
+FINALIZER_RESTORE = f"{_KEY}vmrestore-protection"
+#: On a VM that is being saved.
+FINALIZER_SOURCE = f"{_KEY}snapshot-source-protection"
+LABEL_SOURCE_NAME, LABEL_SOURCE_NAMESPACE = f"{_KEY}source-vm-name", f"{_KEY}source-vm-namespace"
+#: On a content: when the guest's file systems go on by themselves.
+ANNOTATION_FROZEN_UNTIL = "virtpod.io/frozen-until"
+
+_RESTORE = "restore.kubevirt.io/"
+LABEL_RESTORED_NAME, LABEL_RESTORED_NAMESPACE = f"{_RESTORE}source-vm-name", f"{_RESTORE}source-vm-namespace"
+ANNOTATION_RESTORE_NAME = f"{_RESTORE}name"
+#: On what a restore has made or changed: `mark_of` of it.
+ANNOTATION_LAST_RESTORE = f"{_RESTORE}lastRestoreUID"
+#: On a claim that goes to the VM as soon as there is one.
+ANNOTATION_OWNED_BY_VM = f"{_RESTORE}owned-by-vm"
+#: On the claim that kept a machine's state before.
+ANNOTATION_CLEANUP_STATE = f"{_RESTORE}cleanup-backend-pvc"
+
+#: Phases
+IN_PROGRESS, SUCCEEDED, FAILED, DELETING = "InProgress", "Succeeded", "Failed", "Deleting"
+#: Conditions
+READY, PROGRESSING, FAILURE = "Ready", "Progressing", "Failure"
+#: What may be said of how it was taken
+ONLINE, PAUSED, PARTIAL = "Online", "Paused", "PartialSnapshot"
+GUEST_AGENT, NO_GUEST_AGENT, QUIESCE_TIMEOUT = "GuestAgent", "NoGuestAgent", "QuiesceTimeout"
+#: What becomes of the content, and how a restore deals with its target and its claims
+RETAIN = "Retain"
+STOP_TARGET, WAIT_GRACE_PERIOD, FAIL_IMMEDIATE = "StopTarget", "WaitGracePeriod", "FailImmediate"
+IN_PLACE, PREFIX_TARGET_NAME, OWNED_BY_NOBODY = "InPlace", "PrefixTargetName", "None"
+
+#: How long a snapshot may take where nobody says it.
+DEADLINE_S = 300.0
+_NAME_LIMIT, _HASH_DIGITS = 63, 8
 
 
 class Error(Struct):
@@ -172,3 +209,43 @@ class VirtualMachineRestore(Struct):
     #: What is restored.
     spec: Annotated[VirtualMachineRestoreSpec, REQUIRED] = field(default_factory=VirtualMachineRestoreSpec)
     status: VirtualMachineRestoreStatus = field(default_factory=VirtualMachineRestoreStatus)  #: What became of it.
+
+
+def short_name(base: str, suffix: str) -> str:
+    """Both with a dash; a long base is cut and made unique by a digest."""
+    whole = f"{base}-{suffix}"
+    if len(whole) <= _NAME_LIMIT:
+        return whole
+    room = _NAME_LIMIT - _HASH_DIGITS - 2 - len(suffix)
+    return f"{base[:room]}-{_fnv1a(base)}-{suffix}" if room > 0 else f"{base[:54]}-{_fnv1a(whole)}"
+
+
+def _fnv1a(text: str) -> str:
+    value = 0x811C9DC5
+    for byte in text.encode():
+        value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
+    return f"{value:08x}"
+
+
+def content_name(snapshot: VirtualMachineSnapshot) -> str:
+    return f"vmsnapshot-content-{snapshot.metadata.uid}"
+
+
+def volume_snapshot_name(snapshot: VirtualMachineSnapshot, volume: str) -> str:
+    return f"vmsnapshot-{snapshot.metadata.uid}-volume-{volume}"
+
+
+def state_volume(vm: str) -> str:
+    """The name under which the claim with what firmware and TPM store goes."""
+    return short_name(LABEL_KEPT_STATE, vm)
+
+
+def mark_of(restore: VirtualMachineRestore) -> str:
+    """Nobody can know it before the restore is there."""
+    return f"{restore.metadata.name}-{restore.metadata.uid}"
+
+
+def is_over(restore: VirtualMachineRestore) -> bool:
+    """It is done, or has failed for good."""
+    failed = any(each.type == FAILURE and each.status == "True" for each in restore.status.conditions)
+    return bool(restore.status.complete) or failed

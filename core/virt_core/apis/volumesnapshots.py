@@ -10,6 +10,7 @@ from virt_core.apis.podparts import ObjectReference
 from virt_core.apis.quantity import Quantity
 
 SNAPSHOT_GROUP = "snapshot.storage.k8s.io"
+ANNOTATION_DEFAULT_CLASS = "snapshot.storage.kubernetes.io/is-default-class"
 
 
 class VolumeSnapshotError(Struct):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from virt_core.apis.volumesnapshots import ANNOTATION_DEFAULT_CLASS
+
 PROVISIONER = "virt-local/hostpath"
 #: Claim: who shall make its volume; the older name is still written too.
 ASKED = "volume.kubernetes.io/storage-provisioner"
@@ -24,5 +26,5 @@ SNAPSHOT_SOURCE = "snapshot.storage.kubernetes.io/volumesnapshot-as-source-prote
 CONTENT_BOUND = "snapshot.storage.kubernetes.io/volumesnapshotcontent-bound-protection"
 #: Content whose snapshot is to go.
 BEING_DELETED = "snapshot.storage.kubernetes.io/volumesnapshot-being-deleted"
-DEFAULT_SNAPSHOT_CLASS = "snapshot.storage.kubernetes.io/is-default-class"
+DEFAULT_SNAPSHOT_CLASS = ANNOTATION_DEFAULT_CLASS
 MODE_CHANGE = "snapshot.storage.kubernetes.io/allow-volume-mode-change"

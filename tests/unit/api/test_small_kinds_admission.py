@@ -11,8 +11,17 @@ from unit.api.fakecluster import FakeCluster, meta
 from unit.api.reviews import CONFIG, ON_CREATE, create, hooks, update
 
 from virt_core.apis.kubevirt import KubeVirt
+from virt_core.apis.meta import Condition
 from virt_core.apis.podparts import TypedLocalObjectReference
-from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineRestoreSpec
+from virt_core.apis.snapshot import (
+    VirtualMachineRestore,
+    VirtualMachineRestoreSpec,
+    VirtualMachineSnapshot,
+    VirtualMachineSnapshotContent,
+    VirtualMachineSnapshotSpec,
+    VolumeBackup,
+    content_name,
+)
 from virt_core.apis.vmi import VirtualMachineInstance
 
 INVALID, REQUIRED, NOT_FOUND = "FieldValueInvalid", "FieldValueRequired", "FieldValueNotFound"
@@ -84,7 +93,32 @@ BAD: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
         {**RESTORE, "patches": ['{"op":"remove","path":"/metadata/x"}']},
         ("spec.patches", INVALID),
     ),
-    ("VirtualMachineRestore", {**RESTORE, "volumeRestoreOverrides": [{}]}, ("spec.volumeRestoreOverrides[0]", INVALID)),
+    (
+        "VirtualMachineRestore",
+        {**RESTORE, "volumeRestoreOverrides": [{}]},
+        ("spec.volumeRestoreOverrides[0].volumeName", REQUIRED),
+    ),
+    (
+        "VirtualMachineRestore",
+        {**RESTORE, "patches": 257 * ['{"op":"remove","path":"/spec/x"}']},
+        ("spec.patches", INVALID),
+    ),
+    ("VirtualMachineSnapshot", {"source": VM, "failureDeadline": "soon"}, ("spec.failureDeadline", INVALID)),
+    (
+        "VirtualMachineSnapshotContent",
+        {"source": {"virtualMachine": {"spec": {"template": 5}}}},
+        ("spec.source.virtualMachine", INVALID),
+    ),
+    (
+        "VirtualMachineSnapshotContent",
+        {"source": {}, "volumeBackups": [{"volumeName": "v", "persistentVolumeClaim": {"spec": {}}}]},
+        ("spec.volumeBackups[0].persistentVolumeClaim.metadata.name", REQUIRED),
+    ),
+    (
+        "VirtualMachineSnapshotContent",
+        {"source": {}, "volumeBackups": [{"volumeName": "v", "persistentVolumeClaim": {"spec": 5}}]},
+        ("spec.volumeBackups[0].persistentVolumeClaim", INVALID),
+    ),
     (
         "VirtualMachineRestore",
         {**RESTORE, "volumeRestoreOverrides": [{"volumeName": "v"}]},
@@ -102,6 +136,30 @@ BAD: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
     ("VirtualMachineClone", {"source": VM, "annotationFilters": ["!"]}, ("spec.annotations", INVALID)),
     ("VirtualMachineClone", {"source": VM, "template": {"labelFilters": ["a!b"]}}, ("spec.template.labels", INVALID)),
     ("VirtualMachineClone", {"source": VM, "patches": ["no"]}, ("spec.patches[0]", INVALID)),
+    ("VirtualMachineClone", {"source": VM, "patches": ['{"op":"add","path":"/spec/x"}']}, ("spec.patches[0]", INVALID)),
+    ("VirtualMachineClone", {"source": VM, "patches": ['{"op":"remove"}']}, ("spec.patches[0]", INVALID)),
+    (
+        "VirtualMachineClone",
+        {"source": VM, "patches": ['{"op":"copy","from":"/spec/a","path":"/spec/b","value":1}']},
+        ("spec.patches[0]", INVALID),
+    ),
+    (
+        "VirtualMachineClone",
+        {"source": VM, "patches": ['{"op":"add","path":"/metadata/ownerReferences","value":[]}']},
+        ("spec.patches", INVALID),
+    ),
+    ("VirtualMachineClone", {"source": VM, "patches": ["{}"] * 257}, ("spec.patches", INVALID)),
+    ("VirtualMachineClone", {"source": VM, "labelFilters": ["a"] * 65}, ("spec.labels", INVALID)),
+    ("VirtualMachineClone", {"source": VM, "labelFilters": ["(a+)+$"]}, ("spec.labels", INVALID)),
+    ("VirtualMachineClone", {"source": VM, "labelFilters": ["a" * 513]}, ("spec.labels", INVALID)),
+    ("VirtualMachineClone", {"source": {**VM, "apiGroup": "apps"}}, ("spec.Source.APIGroup", INVALID)),
+    ("VirtualMachineClone", {"source": {**VM, "name": ""}}, ("spec.Source.Name", INVALID)),
+    (
+        "VirtualMachineClone",
+        {"source": VM, "target": {**VM, "apiGroup": "apps", "name": "w"}},
+        ("spec.Target.APIGroup", INVALID),
+    ),
+    ("VirtualMachineClone", {"source": VM, "newSMBiosSerial": "s" * 257}, ("spec.newSMBiosSerial", INVALID)),
     ("VirtualMachineClone", {"source": VM, "volumeNamePolicy": "x"}, ("spec.volumeNamePolicy", INVALID)),
     ("VirtualMachineBackup", {"source": VM}, ("spec.pvcName", REQUIRED)),
     ("VirtualMachineBackup", {**BACKUP, "mode": "x"}, ("spec.mode", INVALID)),
@@ -130,13 +188,32 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("VirtualMachineSnapshot", {"source": VM, "deletionPolicy": "Retain"}),
     (
         "VirtualMachineRestore",
-        {**RESTORE, "patches": ['{"op":"remove","path":"/spec/x"}'], "volumeRestorePolicy": "InPlace"},
+        {
+            **RESTORE,
+            "patches": [
+                '{"op":"remove","path":"/spec/x"}',
+                '{"op":"add","path":"/metadata/labels/a","value":{"mac":"02:00:00:00:00:01,"}}',
+                '{"op":"remove","path":"/metadata/annotations/a"}',
+            ],
+            "volumeRestorePolicy": "InPlace",
+        },
     ),
     ("VirtualMachineExport", {"source": VM}),
     ("VirtualMachineExport", {"source": {"kind": "PersistentVolumeClaim", "name": "p"}}),
     (
         "VirtualMachineClone",
         {"source": VM, "labelFilters": ["a*", "!b"], "newMacAddresses": {"a": "02:00:00:00:00:01"}},
+    ),
+    (
+        "VirtualMachineClone",
+        {
+            "source": {"apiGroup": "snapshot.kubevirt.io", "kind": "VirtualMachineSnapshot", "name": "v"},
+            "target": {"kind": "VirtualMachine", "name": "v"},
+            "template": {"labelFilters": ["*", "!^app/.*"], "annotationFilters": []},
+            "patches": ['{"op":"add","path":"/metadata/labels/a","value":"02:00:00:00:00:01, b"}'],
+            "volumeNamePolicy": "PrefixTargetName",
+            "newSMBiosSerial": "x",
+        },
     ),
     ("VirtualMachineBackup", {**BACKUP, "mode": "Pull", "tokenSecretRef": "t"}),
     ("VirtualMachineBackupTracker", {"source": VM}),
@@ -171,6 +248,7 @@ def test_gates_close_kinds(kind: str, spec: dict[str, Any]) -> None:
         ("VirtualMachineSnapshot", {"source": VM}, {"source": {**VM, "name": "w"}}),
         ("VirtualMachineRestore", RESTORE, {**RESTORE, "virtualMachineSnapshotName": "t"}),
         ("VirtualMachineExport", {"source": VM}, {"source": {**VM, "name": "w"}}),
+        ("VirtualMachineClone", {"source": VM}, {"source": VM, "newSMBiosSerial": "x"}),
         ("VirtualMachineBackup", BACKUP, {**BACKUP, "pvcName": "q"}),
         ("VirtualMachineBackupTracker", {"source": VM}, {"source": {**VM, "name": "w"}}),
     ],
@@ -196,6 +274,23 @@ def test_one_restore_of_a_vm_at_a_time() -> None:
     ]
     running.status.complete = True
     assert create(thing("VirtualMachineRestore", RESTORE), using=hooks(FakeCluster(running))).code == 201
+    running.status.complete = False
+    running.status.conditions = [Condition(type="Failure", status="True")]
+    assert create(thing("VirtualMachineRestore", RESTORE), using=hooks(FakeCluster(running))).code == 201, "it is over"
+
+
+def test_what_firmware_has_stored_goes_to_no_other_machine() -> None:
+    source = TypedLocalObjectReference(api_group="kubevirt.io", kind="VirtualMachine", name="v")
+    saved = VirtualMachineSnapshot(metadata=meta("s"), spec=VirtualMachineSnapshotSpec(source=source))
+    state = VolumeBackup(volume_name="persistent-state-for-v", persistent_volume_claim={})
+    held = VirtualMachineSnapshotContent(metadata=meta(content_name(saved)))
+    held.spec.volume_backups = [state]
+    using = hooks(FakeCluster(saved, held))
+    other = {**RESTORE, "target": {**VM, "name": "w"}}
+    assert create(thing("VirtualMachineRestore", other), using=using).causes == [("spec", INVALID)]
+    assert create(thing("VirtualMachineRestore", RESTORE), using=using).code == 201
+    held.spec.volume_backups = []
+    assert create(thing("VirtualMachineRestore", other), using=using).code == 201
 
 
 def test_a_cluster_has_one_kubevirt_object() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from unit.api.fakecluster import FakeCluster
-from unit.api.reviews import CONFIG, create, hooks, update, vm, vmi
+from unit.api.reviews import CONFIG, CONTROLLER, create, hooks, update, vm, vmi
 
 from virt_core.apis import names
 
@@ -27,6 +27,13 @@ def with_data_volume(**entry: Any) -> dict[str, Any]:
     obj = vm(dataVolumeTemplates=[{**DV, **entry}])
     obj["spec"]["template"]["spec"]["volumes"].append({"name": "d1", "dataVolume": {"name": "dv"}})
     return obj
+
+
+def test_a_vm_that_virt_controller_makes_is_a_users_all_the_same() -> None:
+    """A pool, a snapshot's content or a patch of a clone says what is in it."""
+    obj = vm(template={"metadata": {"labels": {"kubevirt.io/nodeName": "n"}}, "spec": vmi()["spec"]})
+    assert create(obj, user=CONTROLLER).causes == [("spec.template.metadata.labels", NOT_SUPPORTED)]
+    assert update(obj, obj, "/virtualmachines-validate", user=CONTROLLER).code == 200
 
 
 def test_only_what_must_stay_the_same_is_kept_in_the_vm() -> None:
@@ -259,6 +266,7 @@ def test_a_new_name_needs_a_new_revision(name: str, revision: str, refused: bool
         ("snapshotInProgress", {"runStrategy": "Always"}, True),
         ("restoreInProgress", {"runStrategy": "Always"}, True),
         ("restoreInProgress", {}, False),
+        ("restoreInProgress", {"runStrategy": "Halted"}, False),
         ("snapshotInProgress", {}, False),
     ],
 )

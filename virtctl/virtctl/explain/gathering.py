@@ -43,7 +43,7 @@ def gather(client: KubeClient, namespace: str, name: str, *, with_vm: bool) -> F
     pods = _owned_pods(client, vmi, unread) if vmi else []
     job = _job(client, vmi, unread) if vmi else None
     about = [obj.metadata for obj in (vm, vmi, *pods) if obj is not None]
-    events = _events(client, namespace, about, vm, unread)
+    events = events_of(client, namespace, about, vm, unread)
     return Facts(
         namespace,
         name,
@@ -76,7 +76,7 @@ def gather_move(client: KubeClient, namespace: str, name: str) -> Facts:
     except NotFound:
         vmi = None
     pods = [pod for pod in (_owned_pods(client, vmi, unread) if vmi else []) if _is_target(pod, job)]
-    events = _events(client, namespace, [job.metadata, *(pod.metadata for pod in pods)], None, unread)
+    events = events_of(client, namespace, [job.metadata, *(pod.metadata for pod in pods)], None, unread)
     return Facts(
         namespace,
         name,
@@ -132,7 +132,7 @@ def _owned_pods(client: KubeClient, vmi: VirtualMachineInstance, unread: list[st
         return []
 
 
-def _events(
+def events_of(
     client: KubeClient, namespace: str, about: list[ObjectMeta], vm: VirtualMachine | None, unread: list[str]
 ) -> list[Event]:
     found: dict[str, Event] = {}

@@ -50,10 +50,12 @@ STORAGE: tuple[Feature, ...] = (
     _storage(GATED, "a path of the launcher's container as a volume", "a directory that the API server or a webhook of"
              " the cluster mounts in each container of the Pod, such as that of a token; by virtiofs, only to be read",
              fields="volumes[].containerPath", gates="ContainerPathVolumes"),
-    _storage(NOT_YET, "a snapshot of a VM", "copy the claims of a stopped VM by your storage's own means",
+    _storage(WORKS, "a snapshot of a VM, and its restore", "of claims whose class has a VolumeSnapshotClass, while the"
+             " guest runs (frozen through its agent) or is stopped; restored in place or to a new VM",
              kinds="VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore", gates="Snapshot"),
-    _storage(NOT_YET, "the cloning of a VM", "copy the claims of a stopped VM by your storage's own means",
-             kinds="VirtualMachineClone"),
+    _storage(WORKS, "the cloning of a VM", "of VMs and of their snapshots, in one namespace; not of VMs that keep what"
+             " their firmware or TPM stores; filters of labels and annotations without the more dangerous parts of"
+             " regular expressions", kinds="VirtualMachineClone"),
     _storage(NOT_YET, "the export of a VM or a volume", kinds="VirtualMachineExport", gates="VMExport OCIExport"),
     _storage(NOT_YET, "the backup of a VM", "copy the claims of a stopped VM by your storage's own means",
              kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup",
