@@ -9,6 +9,7 @@ from virt_controller.budgets.controller import BudgetController
 from virt_controller.caches import Caches
 from virt_controller.datavolume.controller import DataVolumeController
 from virt_controller.evacuation.controller import EvacuationController
+from virt_controller.export.controller import ExportController
 from virt_controller.hotplug.controller import HotplugController
 from virt_controller.kubevirt import KubeVirtController
 from virt_controller.launcher_pod import TemplateConfig
@@ -107,6 +108,25 @@ def _data_volume(shared: Shared, queue: WorkQueue) -> Reconcile:
         recorder=shared.recorder,
         clock=shared.clock,
         template=shared.template,
+    ).reconcile
+
+
+def _export(shared: Shared, queue: WorkQueue) -> Reconcile:
+    expander = InstancetypeExpander(shared.client, shared.types, shared.config.current)
+    return ExportController(
+        shared.client,
+        queue=queue,
+        exports=shared.caches.exports,
+        pods=shared.caches.exporters,
+        services=shared.caches.export_services,
+        claims=shared.caches.claims,
+        data_volumes=shared.caches.data_volumes,
+        vms=shared.caches.vms,
+        vmis=shared.caches.vmis,
+        recorder=shared.recorder,
+        clock=shared.clock,
+        template=shared.template,
+        expand=expander.without_references,
     ).reconcile
 
 
@@ -240,6 +260,12 @@ CONTROLLERS = (
     Row("vmi", _vmi, lambda c: (c.vmis, c.pods, c.nodes, c.namespaces, c.vms, c.claims, c.data_volumes, c.networks)),
     Row("vm", _vm, lambda c: (c.vms, c.vmis, c.claims, c.data_volumes, c.vm_revisions)),
     Row("datavolume", _data_volume, lambda c: (c.data_volumes, c.claims, c.importers, c.vmis), workers=2),
+    Row(
+        "export",
+        _export,
+        lambda c: (c.exports, c.exporters, c.export_services, c.claims, c.data_volumes, c.vms, c.vmis),
+        workers=2,
+    ),
     Row("hotplug", _hotplug, lambda c: (c.vmis, c.pods, c.attachments, c.claims, c.data_volumes), workers=2),
     Row("node", _node, lambda c: (c.nodes, c.vmis, c.pods), workers=1),
     Row("replicaset", _replica_set, lambda c: (c.replica_sets, c.vmis), workers=2),

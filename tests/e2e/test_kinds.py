@@ -103,7 +103,6 @@ NOT_BUILT: dict[str, dict[str, Any]] = {
     "VirtualMachineSnapshot": {"source": VM},
     "VirtualMachineSnapshotContent": {"source": {"virtualMachine": {"spec": {}}}},
     "VirtualMachineRestore": {"target": VM, "virtualMachineSnapshotName": "s"},
-    "VirtualMachineExport": {"source": VM},
     "VirtualMachineClone": {"source": VM},
     "VirtualMachineBackup": {"source": VM, "pvcName": "p"},
     "VirtualMachineBackupTracker": {"source": VM},

@@ -6,6 +6,7 @@ a Secret that lives as long as the Pod; the token is a file of the Secret that t
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from virt_core.apis import names
@@ -34,6 +35,10 @@ MANIFESTS_FILE, TOKEN_KEY = "manifests.json", "token"
 DIRECTORIES, DEVICES = "/export-volumes", "/dev/export-volumes"
 
 DEFAULT_TTL = "2h"
+#: A token that opens something for ever is one too many.
+MAX_TTL_S = 366 * 24 * 3600.0
+_DURATION = re.compile(r"(\d{1,9}(\.\d{1,9})?(ms|[smh]))+")
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 _LIMIT, _HASH = 63, 8
 
@@ -98,3 +103,11 @@ def header_secret_name(export: str) -> str:
 
 def ca_name(export: str) -> str:
     return f"export-ca-cm-{export}"
+
+
+def seconds_of(duration: str) -> float:
+    """Of a duration as Kubernetes writes it: `2h`, `1h30m`, `90s`, `1.5h`. Raises ValueError."""
+    if not _DURATION.fullmatch(duration):
+        raise ValueError(f"{duration!r} is not a duration such as 90s, 30m, 2h or 1h30m")
+    parts = re.findall(r"(\d+(?:\.\d+)?)(ms|[smh])", duration)
+    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
