@@ -152,7 +152,9 @@ def test_files_come_one_by_one_and_links_never(tmp_path: Path, files: Path) -> N
     with exporting(tmp_path, ExportVolume(name="data", path=str(files), disk=False)) as exporter:
         code, headers, body = exporter.ask("/volumes/data/dir/")
         assert (code, headers["x-content-type-options"]) == (200, "nosniff")
-        assert b"deep/" in body and b"link" not in body and b"<script>" not in body
+        assert b"deep/" in body
+        assert b"link" not in body
+        assert b"<script>" not in body
         assert exporter.ask("/volumes/data/dir/deep/deeper/note.txt")[2] == b"hello"
         assert exporter.ask("/volumes/data/dir/deep/deeper/note.txt", Range="bytes=1-2")[2] == b"el"
         code, headers, _ = exporter.ask("/volumes/data/dir/%3Cscript%3E.html")
@@ -167,9 +169,12 @@ def test_the_archive_has_links_as_links(tmp_path: Path, files: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         names = {member.name: member for member in archive.getmembers()}
         note = archive.extractfile("./deep/deeper/note.txt")
-        assert note is not None and note.read() == b"hello"
-    assert names["./link"].issym() and names["./token"].issym()
-    assert "./pipe" not in names and "./lost+found" not in names
+        assert note is not None
+        assert note.read() == b"hello"
+    assert names["./link"].issym()
+    assert names["./token"].issym()
+    assert "./pipe" not in names
+    assert "./lost+found" not in names
     assert b"secret of the node" not in gzip.decompress(packed)
     assert TOKEN.encode() not in gzip.decompress(packed)
 

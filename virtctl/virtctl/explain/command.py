@@ -17,16 +17,17 @@ if TYPE_CHECKING:
     from virtctl.session import Session
 
 NETWORK = "network"
+EXPORT = ("vmexport", "vmexports", "virtualmachineexport", "virtualmachineexports")
 _POLL_S = 0.5
 
 
 @declare("explain")
-@click.argument("target", nargs=-1, required=True, metavar="[network] (vm|vmi|vmim) NAME")
+@click.argument("target", nargs=-1, required=True, metavar="[network] (vm|vmi|vmim|vmexport) NAME")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", help="Output format.")
 @click.option("--wait", is_flag=True, help="Wait until it runs or has ended; exit code 1 unless it runs, or has moved.")
 @click.option("--timeout", "minutes", type=float, default=5.0, show_default=True, help="Minutes to wait, with --wait.")
 def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool, minutes: float) -> None:
-    """Say in one sentence where a machine or its migration stands and why, and what to type next.
+    """Say in one sentence where a machine, its migration or its export stands and why, and what to type next.
 
     The table has every handoff of its start, or every phase of the migration: whose it is, when it was done, and how
     long it took. With `network` it walks from the Pod to the guest, asks the guest whether it is there, and says where
@@ -40,6 +41,11 @@ def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool
     from virtctl.explain.render import as_document, as_text, explanation, move_explanation
     from virtctl.session import session
 
+    if is_export(target):
+        if wait:
+            raise click.UsageError("--wait is not for an export: `virtctl vmexport download` waits for it")
+        explain_export(settings, target, output)
+        return
     wanted = parse_target(target, VMI, (VM, VMI, VMIM))
     with session(settings) as cluster:
         facts = wait_for_end(cluster, wanted, minutes * 60) if wait else read(cluster, wanted)
@@ -47,6 +53,24 @@ def command(settings: Settings, target: tuple[str, ...], output: str, wait: bool
     click.echo(as_text(found) if output == "text" else as_document(found, output), nl=False)
     if wait and found.phase != ("Succeeded" if wanted.kind == VMIM else "Running"):
         click.get_current_context().exit(1)
+
+
+def is_export(target: tuple[str, ...]) -> bool:
+    """`vmexport NAME` or `vmexport/NAME`; a VMI may have any name alone."""
+    kind, slash, _ = target[0].partition("/")
+    return (bool(slash) or len(target) > 1) and kind.lower() in EXPORT
+
+
+def explain_export(settings: Settings, target: tuple[str, ...], output: str) -> None:
+    from virt_core.apis.export import VirtualMachineExport
+    from virtctl.explain import exports
+    from virtctl.explain.render import as_document
+    from virtctl.session import session
+
+    name = target[0].partition("/")[2] if "/" in target[0] else target[1]
+    with session(settings) as cluster:
+        found = exports.explained(cluster.client.get(VirtualMachineExport, name, cluster.namespace))
+    click.echo(exports.as_text(found) if output == "text" else as_document(found, output), nl=False)
 
 
 def explain_network(settings: Settings, wanted: Target, output: str) -> None:
