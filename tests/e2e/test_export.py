@@ -212,7 +212,7 @@ def test_an_export_waits_while_its_vm_runs(space: Space) -> None:
     assert "is Ready" in space.virtctl("explain", "vmexport", "later")
     space.virtctl("start", "busy")
     phase(space, "later", "Pending")
-    assert "ExportPaused" in reasons(space, "later")
+    eventually(lambda: "ExportPaused" in reasons(space, "later"), within_s=30, what="an Event")
 
 
 def test_an_export_ends_with_its_time(space: Space) -> None:

@@ -169,10 +169,10 @@ class ExportController:
             self._certify(export, world.pod, source, way)
         if decision.delete_pod and world.pod is not None:
             self._delete(world.pod)
-        self._write(export, decision)
         for note in decision.notes:
             if made or not decision.create_pod:
                 self._note(export, note)
+        self._write(export, decision)
         if decision.delete_export:
             self._expire(export)
 
