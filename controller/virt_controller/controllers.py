@@ -10,6 +10,7 @@ from virt_controller.caches import Caches
 from virt_controller.datavolume.controller import DataVolumeController
 from virt_controller.evacuation.controller import EvacuationController
 from virt_controller.export.controller import ExportController
+from virt_controller.export.entrance import Entrance
 from virt_controller.hotplug.controller import HotplugController
 from virt_controller.kubevirt import KubeVirtController
 from virt_controller.launcher_pod import TemplateConfig
@@ -50,6 +51,7 @@ class Shared:
     config: ConfigWatcher
     types: CachedLookup
     template: TemplateConfig
+    entrance: Entrance
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,7 @@ def _export(shared: Shared, queue: WorkQueue) -> Reconcile:
         clock=shared.clock,
         template=shared.template,
         expand=expander.without_references,
+        outside=shared.entrance.way,
     ).reconcile
 
 

@@ -11,6 +11,8 @@ import socket
 import ssl
 import subprocess
 import tarfile
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,7 +100,11 @@ def test_a_claim_is_downloaded_raw_and_packed_with_the_token_only(space: Space, 
     assert hashlib.sha256(data).hexdigest() in said
     assert raw.read_bytes() == data
     assert raw.stat().st_blocks * 512 < len(data), "zeros are left out"
-    space.virtctl("vmexport", "download", "out", "--output", str(packed))
+    outside = space.engine.run(
+        "virtctl", "-n", space.namespace, "vmexport", "download", "out", "--output", str(packed), timeout=120
+    )
+    assert outside.returncode == 0, outside.stderr
+    assert ("external" in outside.stderr) is ("external" in found["links"])
     assert gzip.decompress(packed.read_bytes()) == data
     assert not [each.name for each in tmp_path.iterdir() if ".part" in each.name]
     assert reasons(space, "out") >= {"ExporterPodCreated", "ServiceCreated", "SecretCreated"}
@@ -131,6 +137,29 @@ def attack(space: Space, found: Any) -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
     assert all(each["readOnly"] for each in container["volumeMounts"])
     assert pod["spec"]["automountServiceAccountToken"] is False
+    if "external" in found["links"]:
+        attack_from_outside(found["links"]["external"], token)
+
+
+def attack_from_outside(link: Any, token: str) -> None:
+    """By virt-api, with the token and without anything else."""
+    url = next(each["url"] for each in link["volumes"][0]["formats"] if each["format"] == "raw")
+    context = ssl.create_default_context(cadata=link["cert"])
+
+    def ask(address: str, **headers: str) -> int:
+        sent = {key.replace("_", "-"): value for key, value in headers.items()}
+        try:
+            with urllib.request.urlopen(urllib.request.Request(address, headers=sent), context=context) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert ask(url, x_kubevirt_export_token=token, Range="bytes=0-9") == 206
+    assert ask(url) == 401
+    assert ask(url, x_kubevirt_export_token="wrong") == 401
+    assert ask(f"{url}?x-kubevirt-export-token={token}") == 401
+    assert ask(url.replace("/out/", "/other/"), x_kubevirt_export_token=token) == 404
+    assert ask(url.replace("/volumes/", "/%2e%2e/"), x_kubevirt_export_token=token) == 404
 
 
 @contextmanager
@@ -170,7 +199,9 @@ def test_a_stopped_vm_leaves_and_comes_back(space: Space, tmp_path: Path) -> Non
     machine = vm("leaver", "Halted")
     machine["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root"}}]
     space.apply(machine)
-    text = space.virtctl("vmexport", "download", "out", "--vm", "leaver", "--manifest", "--include-secret", timeout=150)
+    # Over the API server the links are those that Pods of this cluster use.
+    way = ("--manifest", "--include-secret", "--port-forward")
+    text = space.virtctl("vmexport", "download", "out", "--vm", "leaver", *way, timeout=150)
     documents = list(yaml.safe_load_all(text))
     assert [each["kind"] for each in documents] == ["ConfigMap", "VirtualMachine", "DataVolume", "Secret"]
     again = json.loads(text_of(documents).replace('"root"', '"again"').replace('"leaver"', '"comer"'))

@@ -25,6 +25,7 @@ FORMAT_RAW, FORMAT_GZIP, FORMAT_DIR, FORMAT_ARCHIVE = "raw", "gzip", "dir", "tar
 #: A gzip download consists of members of so much of the disk each; `?from=` a multiple of it goes on with the next one.
 PIECE = 16 << 20
 QUERY_FROM = "from"
+SIZE_HEADER = "X-Virtpod-Disk-Size"
 #: Manifests: whose links are in them, and what they are of.
 INTERNAL, EXTERNAL = "internal", "external"
 MANIFEST_ALL, MANIFEST_SECRET = "all", "secret"
@@ -99,6 +100,11 @@ def service_name(export: str) -> str:
 def header_secret_name(export: str) -> str:
     """The Secret with the header that a download needs, as the manifests call it."""
     return f"header-secret-{export}"
+
+
+def outside_path(namespace: str, export: str) -> str:
+    """Where virt-api serves it to those who have the token."""
+    return f"/api/export.kubevirt.io/v1/namespaces/{namespace}/virtualmachineexports/{export}"
 
 
 def ca_name(export: str) -> str:

@@ -163,7 +163,7 @@ class Handler(BaseHTTPRequestHandler):
             if self.headers.get("If-Match", tag) != tag:
                 self._text(412, "the disk has changed")
                 return
-            headers = {"Content-Type": "application/gzip", "ETag": tag, "X-Virtpod-Disk-Size": str(disk.size)}
+            headers = {"Content-Type": "application/gzip", "ETag": tag, exportplan.SIZE_HEADER: str(disk.size)}
             self._stream(headers, packing.packed(disk, start), head=head)
 
     def _sum(self, volume: ExportVolume, _query: dict[str, list[str]], _head: bool) -> None:
@@ -210,7 +210,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _listing(self, fd: int, path: str, *, head: bool) -> None:
         if path and not path.endswith("/"):
-            self._text(301, "", {"Location": f"{self.path.partition('?')[0]}/"})
+            # Relative: whoever passes it on has it at another place.
+            self._text(301, "", {"Location": f"{path.rpartition('/')[2]}/"})
             return
         listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=fd)
         try:

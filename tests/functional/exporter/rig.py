@@ -51,7 +51,12 @@ def exporting(
     (token / "token").write_text(TOKEN)
     now = datetime.now(UTC)
     ca = make_authority("test", now, timedelta(hours=1))
-    pair = make_leaf(ca, Leaf("localhost", names=("localhost",), usage=(SERVER,)), now, timedelta(hours=1))
+    pair = make_leaf(
+        ca,
+        Leaf("localhost", names=("localhost", "virt-export-mine.default.svc"), usage=(SERVER,)),
+        now,
+        timedelta(hours=1),
+    )
     (tls / "tls.crt").write_bytes(pair.cert_pem)
     (tls / "tls.key").write_bytes(pair.key_pem)
     if manifests:

@@ -25,7 +25,6 @@ _GZIP = 16 + zlib.MAX_WBITS
 _PAUSE_S = 2.0
 #: How fast the exporter computes a checksum at the least, and the time that it gets in any case.
 _SUM_BYTES_S, _SUM_LEAST_S = 10 << 20, 120.0
-_SIZE = "X-Virtpod-Disk-Size"
 
 
 class _Changed(Exception):
@@ -116,7 +115,7 @@ class _Transfer:
             if answer.status in (401, 403, 404, 409):
                 raise click.ClickException(error)
             raise Broken(error)
-        length = answer.getheader(_SIZE, "")
+        length = answer.getheader(exportplan.SIZE_HEADER, "")
         self.is_disk = length.isdigit()
         self._total = int(length) if self.is_disk else 0
         self._tag = answer.getheader("ETag", "")

@@ -54,9 +54,9 @@ STORAGE: tuple[Feature, ...] = (
              kinds="VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore", gates="Snapshot"),
     _storage(NOT_YET, "the cloning of a VM", "copy the claims of a stopped VM by your storage's own means",
              kinds="VirtualMachineClone"),
-    _storage(WORKS, "the export of a VM or a volume", "of a claim, of a stopped VM and of a snapshot: raw, gzip, files and"
-             " tar.gz; `virtctl vmexport` goes through the API server, and the token counts as a header only. Not that of a"
-             " backup", kinds="VirtualMachineExport", gates="VMExport"),
+    _storage(WORKS, "the export of a VM or a volume", "of a claim, of a stopped VM and of a snapshot: raw, gzip, files"
+             " and tar.gz; the token counts as a header only; external links where virt-controller is told how virt-api"
+             " is reached. Not that of a backup", kinds="VirtualMachineExport", gates="VMExport"),
     _storage(NOT_YET, "the export of a VM as an OCI artifact", gates="OCIExport"),
     _storage(NOT_YET, "the backup of a VM", "copy the claims of a stopped VM by your storage's own means",
              kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup",
