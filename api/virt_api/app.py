@@ -12,6 +12,7 @@ from weakref import WeakSet
 import msgspec
 from aiohttp import web
 
+from virt_api import exportproxy
 from virt_api.admission import routes as webhook_routes
 from virt_api.admission.cluster import Cluster, NoCluster
 from virt_api.admission.instancetypes import LibraryInstancetypes
@@ -86,6 +87,7 @@ def build(services: Services) -> web.Application:
         app.router.add_get(path, handler)
     for path, handler in for_everybody_known(services).items():
         app.router.add_get(path, known(services.authenticator, handler))
+    app.router.add_get(exportproxy.PATH, exportproxy.ExportProxy(services.kube).serve)
     router = Router(services.kube, services.nodes, services.authenticator, services.authorizer, services.current_config)
     router.add_to(app)
     return app

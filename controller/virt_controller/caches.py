@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from virt_controller.clone.controller import ABOUT_INDEX
 from virt_controller.clone.controller import about as about_clone
+from virt_controller.export.controller import NAMESPACE_INDEX, namespace_indexer
 from virt_controller.hotplug.controller import LAUNCHER_INDEX, launcher_indexer
 from virt_controller.migration.controller import VMI_INDEX as MIGRATED_VMI
 from virt_controller.migration.controller import vmi_indexer
@@ -29,6 +30,7 @@ from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision, PodDisruptionBudget
 from virt_core.apis.clone import VirtualMachineClone
 from virt_core.apis.datavolume import DataVolume, StorageProfile
+from virt_core.apis.export import VirtualMachineExport
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.nodes import Namespace, Node
 from virt_core.apis.podnetworks import NetworkAttachmentDefinition
@@ -36,6 +38,7 @@ from virt_core.apis.pods import Pod
 from virt_core.apis.policy import MigrationPolicy
 from virt_core.apis.pool import VirtualMachinePool
 from virt_core.apis.replicaset import VirtualMachineInstanceReplicaSet
+from virt_core.apis.services import Service
 from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
 from virt_core.apis.vm import VirtualMachine
@@ -81,6 +84,9 @@ class Caches:
         self.pods = self._watch(Pod, _labelled(names.APP_LAUNCHER), {OWNER_INDEX: owner_indexer})
         self.attachments = self._watch(Pod, _labelled(names.APP_ATTACHMENT), {LAUNCHER_INDEX: launcher_indexer})
         self.importers = self._watch(Pod, _labelled(names.APP_IMPORTER))
+        self.exporters = self._watch(Pod, _labelled(names.APP_EXPORTER))
+        self.export_services = self._watch(Service, _labelled(names.APP_EXPORTER))
+        self.exports = self._watch(VirtualMachineExport, indexers={NAMESPACE_INDEX: namespace_indexer})
         self.nodes = self._watch(Node)
         self.namespaces = self._watch(Namespace)
         self.vms = self._watch(VirtualMachine, indexers={VM_VOLUMES: vm_volumes, **_MEMBERS})

@@ -10,6 +10,8 @@ from virt_controller.caches import Caches
 from virt_controller.clone.controller import CloneController
 from virt_controller.datavolume.controller import DataVolumeController
 from virt_controller.evacuation.controller import EvacuationController
+from virt_controller.export.controller import ExportController
+from virt_controller.export.entrance import Entrance
 from virt_controller.hotplug.controller import HotplugController
 from virt_controller.kubevirt import KubeVirtController
 from virt_controller.launcher_pod import TemplateConfig
@@ -55,6 +57,7 @@ class Shared:
     config: ConfigWatcher
     types: CachedLookup
     template: TemplateConfig
+    entrance: Entrance
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,26 @@ def _clone(shared: Shared, queue: WorkQueue) -> Reconcile:
         claims=shared.caches.claims,
         recorder=shared.recorder,
         clock=shared.clock,
+    ).reconcile
+
+
+def _export(shared: Shared, queue: WorkQueue) -> Reconcile:
+    expander = InstancetypeExpander(shared.client, shared.types, shared.config.current)
+    return ExportController(
+        shared.client,
+        queue=queue,
+        exports=shared.caches.exports,
+        pods=shared.caches.exporters,
+        services=shared.caches.export_services,
+        claims=shared.caches.claims,
+        data_volumes=shared.caches.data_volumes,
+        vms=shared.caches.vms,
+        vmis=shared.caches.vmis,
+        recorder=shared.recorder,
+        clock=shared.clock,
+        template=shared.template,
+        expand=expander.without_references,
+        outside=shared.entrance.way,
     ).reconcile
 
 
@@ -375,6 +398,12 @@ CONTROLLERS = (
     Row("datavolume", _data_volume, lambda c: (c.data_volumes, c.claims, c.importers, c.vmis), workers=2),
     Row(
         "clone", _clone, lambda c: (c.clones, c.vms, c.snapshots, c.snapshot_contents, c.restores, c.claims), workers=2
+    ),
+    Row(
+        "export",
+        _export,
+        lambda c: (c.exports, c.exporters, c.export_services, c.claims, c.data_volumes, c.vms, c.vmis),
+        workers=2,
     ),
     Row("hotplug", _hotplug, lambda c: (c.vmis, c.pods, c.attachments, c.claims, c.data_volumes), workers=2),
     Row("node", _node, lambda c: (c.nodes, c.vmis, c.pods), workers=1),

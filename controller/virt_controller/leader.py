@@ -7,6 +7,7 @@ import threading
 from virt_controller import controllers
 from virt_controller.caches import Caches
 from virt_controller.controllers import Shared
+from virt_controller.export.entrance import Entrance
 from virt_controller.install import DefaultKubeVirt
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.migration.figures import MoveFigures, observe
@@ -18,9 +19,18 @@ from virt_core.kube.typelookup import CachedLookup
 from virt_core.runtime.clock import SystemClock
 from virt_core.runtime.supervisor import Supervisor, ThreadBody
 
+NO_ENTRANCE = Entrance()
+
 
 class Leader:
-    def __init__(self, client: KubeClient, template: TemplateConfig, workers: int, namespace: str) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        template: TemplateConfig,
+        workers: int,
+        namespace: str,
+        entrance: Entrance = NO_ENTRANCE,
+    ) -> None:
         clock = SystemClock()
         self._shared = Shared(
             client,
@@ -30,6 +40,7 @@ class Leader:
             config=ConfigWatcher(client, namespace),
             types=CachedLookup(client),
             template=template,
+            entrance=entrance,
         )
         self._controllers = controllers.build(self._shared, workers)
         caches = self._shared.caches

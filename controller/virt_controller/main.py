@@ -8,9 +8,11 @@ import socket
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import click
 
+from virt_controller.export.entrance import Entrance
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.leader import Leader
 from virt_controller.uninstall import check_option
@@ -41,6 +43,13 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, text: str) -
         raise click.BadParameter(str(error)) from error
 
 
+def _outside(_context: click.Context, _parameter: click.Parameter, text: str) -> str:
+    parts = urlsplit(text)
+    if text and (parts.scheme != "https" or not parts.netloc or parts.query or parts.fragment):
+        raise click.BadParameter(f"{text!r} is not https://HOST[:PORT]")
+    return text.rstrip("/")
+
+
 @click.command(context_settings=click_settings(COMPONENT))
 @click.option("--kubeconfig", help="Path of a kubeconfig. Default: the Pod's own service account.")
 @click.option("--namespace", default=names.INSTALL_NAMESPACE, help="Namespace in which Virtpod is installed.")
@@ -50,6 +59,19 @@ def _lifetime(_context: click.Context, _parameter: click.Parameter, text: str) -
     "--launcher-user-namespaces/--no-launcher-user-namespaces",
     default=False,
     help="Give each launcher Pod users of its own (hostUsers: false); nodes and volumes must be able to.",
+)
+@click.option(
+    "--export-url",
+    default="",
+    callback=_outside,
+    help="How clients outside of the cluster reach virt-api, for the external links of exports, as "
+    "https://HOST[:PORT]. Default: there are none.",
+)
+@click.option(
+    "--export-ca",
+    default="",
+    type=click.Path(dir_okay=False),
+    help="File with the certificates that they trust there, if the usual ones are not enough.",
 )
 @click.option("--health-listen", default="127.0.0.1:8182", help="Address of /healthz, /readyz, /leader and /metrics.")
 @click.option("--leader-elect/--no-leader-elect", default=True, help="Work only while elected as leader.")
@@ -83,6 +105,8 @@ def main(
     launcher_image: str,
     launcher_pull_policy: str,
     launcher_user_namespaces: bool,
+    export_url: str,
+    export_ca: str,
     health_listen: str,
     leader_elect: bool,
     lease_duration: float,
@@ -99,7 +123,7 @@ def main(
     configure(COMPONENT, log_level)
     connection = load_connection(kubeconfig)
     template = TemplateConfig(launcher_image, launcher_pull_policy, user_namespaces=launcher_user_namespaces)
-    leader = Leader(KubeClient(connection, COMPONENT), template, workers, namespace)
+    leader = Leader(KubeClient(connection, COMPONENT), template, workers, namespace, Entrance(export_url, export_ca))
     follow_log_level(leader.config, "virtController", log_level)
     for figures in leader.figures:
         REGISTRY.collect(figures.collect)

@@ -100,7 +100,6 @@ def test_a_mistake_is_named(space: Space, kind: str, change: dict[str, Any], sai
 
 #: kind → a spec with which it was once stored, to wait for ever
 NOT_BUILT: dict[str, dict[str, Any]] = {
-    "VirtualMachineExport": {"source": VM},
     "VirtualMachineBackup": {"source": VM, "pvcName": "p"},
     "VirtualMachineBackupTracker": {"source": VM},
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +42,7 @@ def directory(space: Space, name: str) -> Path:
     return path
 
 
-def test_a_dump_of_the_running_guest(storage: Space) -> None:  # noqa: F811
+def test_a_dump_of_the_running_guest(storage: Space, tmp_path: Path) -> None:  # noqa: F811
     space = storage
     start(space, "mind")
     space.virtctl("memory-dump", "get", "mind", "--claim-name", "thoughts", "--create-claim")
@@ -60,6 +62,15 @@ def test_a_dump_of_the_running_guest(storage: Space) -> None:  # noqa: F811
     eventually(lambda: request(space, "mind").get("fileName") != done["fileName"], within_s=30)
     again = reaches(space, "mind", "Completed")
     assert [path.name for path in directory(space, "thoughts").iterdir()] == [again["fileName"]]
+    packed = tmp_path / "dump.tar.gz"
+    space.virtctl("memory-dump", "download", "mind", "--output", str(packed), timeout=180)
+    with tarfile.open(packed) as archive:
+        assert {each.name for each in archive.getmembers() if each.isfile()} == {f"./{again['fileName']}"}
+        copied = archive.extractfile(f"./{again['fileName']}")
+        assert copied is not None
+        written = (directory(space, "thoughts") / again["fileName"]).read_bytes()
+        assert hashlib.sha256(copied.read()).digest() == hashlib.sha256(written).digest()
+    assert space.kubectl("get", "vmexport", "-o", "name") == ""
     refused = space.engine.run("virtctl", "-n", space.namespace, "memory-dump", "get", "mind", "--claim-name", "other")
     assert "thoughts" in refused.stderr
     space.virtctl("memory-dump", "remove", "mind")
@@ -74,5 +85,5 @@ def test_a_claim_that_is_too_small_is_refused(storage: Space) -> None:  # noqa: 
     claim(space, "small", "64Mi")
     refused = space.engine.run("virtctl", "-n", space.namespace, "memory-dump", "get", "big", "--claim-name", "small")
     assert "the dump needs" in refused.stderr
-    download = space.engine.run("virtctl", "-n", space.namespace, "memory-dump", "download", "big")
-    assert "not built yet" in download.stderr
+    download = space.engine.run("virtctl", "-n", space.namespace, "memory-dump", "download", "big", "--output", "-")
+    assert "has no memory dump" in download.stderr

@@ -48,6 +48,7 @@ COMMANDS = {
     "usbredir": ("virtctl.usbredir:command", "Give a local USB device to a VMI."),
     "userlist": ("virtctl.guest:userlist", "List the users that are logged in to the guest."),
     "version": ("virtctl.version:command", "Print the versions of virtctl and of the server."),
+    "vmexport": ("virtctl.vmexport.command:commands", "Export the disks of a VM or a claim, and download them."),
     "vnc": ("virtctl.vnc.command:command", "Open the screen of a VMI, or save a picture of it."),
 }
 

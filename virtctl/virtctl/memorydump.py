@@ -19,6 +19,26 @@ _NAME = click.argument("name", metavar="VM")
 _BESIDE = 100 << 20
 _OVERHEAD = 0.055
 _MODES = {names.ACCESS_ONE_NODE, names.ACCESS_ALL_NODES}
+#: How long a dump, and then its export, may take.
+_DUMP_S, _READY_S, _POLL_S = 600.0, 120.0, 2.0
+_RETRIES = 2
+
+
+def _download_options(function: Any) -> Any:
+    for option in (
+        click.option("--local-port", type=int, default=0, help="Not needed: no port of this machine is opened."),
+        click.option("--port-forward", is_flag=True, help="Over the API server, also if there is an external link."),
+        click.option(
+            "--format",
+            "form",
+            type=click.Choice(["gzip", "raw"]),
+            default="gzip",
+            show_default=True,
+            help="The archive as it comes, or unpacked by gzip.",
+        ),
+    ):
+        function = option(function)
+    return function
 
 
 COMMANDS = {
@@ -39,13 +59,18 @@ def commands() -> None:
 @click.option("--create-claim", is_flag=True, help="Make the claim, large enough for the VM's memory.")
 @click.option("--storage-class", default="", help="Of the claim that is made. Default: the cluster's.")
 @click.option("--access-mode", default=names.ACCESS_ONE_NODE, show_default=True, help="Of the claim that is made.")
-def get(settings: Settings, name: str, claim_name: str, create_claim: bool, **claim: str) -> None:
+@click.option(
+    "--output", default="", metavar="FILE", help="Download the dump when it is complete; - is standard output."
+)
+@_download_options
+def get(settings: Settings, name: str, claim_name: str, create_claim: bool, output: str, **given: Any) -> None:
     """Write the memory of a VM into a claim. The guest stands still meanwhile."""
     from virt_core.apis.base import encode
     from virtctl.session import session
 
     if create_claim and not claim_name:
         raise click.UsageError("--create-claim needs --claim-name")
+    claim = {key: given.pop(key) for key in ("storage_class", "access_mode")}
     if claim["access_mode"] not in _MODES:
         raise click.UsageError(f"--access-mode must be {' or '.join(sorted(_MODES))}: a dump is written")
     with session(settings) as cluster:
@@ -53,7 +78,10 @@ def get(settings: Settings, name: str, claim_name: str, create_claim: bool, **cl
             _make_claim(cluster, name, claim_name, **claim)
         body = encode({"claimName": claim_name} if claim_name else {})
         cluster.client.raw("PUT", subresource_path(cluster.namespace, name, "memorydump", VM), body=body)
-    click.echo(f"Successfully submitted memory dump request of VM {name}")
+        click.echo(f"Successfully submitted memory dump request of VM {name}", err=output == "-")
+        words = _download(cluster, name, output, **given) if output else ""
+    if words:
+        click.echo(words, err=output == "-")
 
 
 @command("remove")
@@ -69,13 +97,62 @@ def remove(settings: Settings, name: str) -> None:
 
 @command("download")
 @_NAME
-def download(settings: Settings, name: str) -> None:
-    """Download the last dump. Not built yet."""
-    del settings
-    raise click.ClickException(
-        "the download of a memory dump needs the export of a volume, which is not built yet: "
-        f"mount the claim of {name} in a Pod and copy the file"
-    )
+@click.option("--output", required=True, metavar="FILE", help="Where to write; - is standard output.")
+@_download_options
+def download(settings: Settings, name: str, output: str, **given: Any) -> None:
+    """Download the last dump, as a tar archive of the claim. Waits until it is complete."""
+    from virtctl.session import session
+
+    with session(settings) as cluster:
+        words = _download(cluster, name, output, **given)
+    click.echo(words, err=output == "-")
+
+
+def _download(cluster: Session, name: str, output: str, **given: Any) -> str:
+    """By an export of the claim, which goes afterwards unless it was there before."""
+    from virt_core.kube.errors import AlreadyExists
+    from virtctl.vmexport import objects
+    from virtctl.vmexport.fetch import fetch_volume
+
+    claim = _dumped(cluster, name)
+    export = f"export-{name}-{claim}"
+    try:
+        objects.create(cluster, export, ("pvc", claim))
+        made = True
+    except AlreadyExists:
+        made = False
+    try:
+        found = objects.wait_ready(cluster, export, _READY_S)
+        words = fetch_volume(
+            cluster, found, output, format=given["form"], port_forward=given["port_forward"], retry=_RETRIES
+        )
+    finally:
+        if made:
+            objects.delete(cluster, export)
+    return f"Memory dump of VM {name} downloaded: {output}, {words}"
+
+
+def _dumped(cluster: Session, name: str) -> str:
+    """The claim with a dump that is complete."""
+    import time
+
+    from virt_core.apis.vm import VirtualMachine
+    from virtctl.progress import Progress
+
+    deadline = time.monotonic() + _DUMP_S
+    with Progress() as progress:
+        while True:
+            request = cluster.client.get(VirtualMachine, name, cluster.namespace).status.memory_dump_request
+            if request is None:
+                raise click.ClickException(f"VM {name} has no memory dump: make one with `virtctl memory-dump get`")
+            if request.phase == "Completed":
+                return request.claim_name
+            if request.phase == "Failed":
+                raise click.ClickException(f"the memory dump of VM {name} failed: {request.message}")
+            if time.monotonic() > deadline:
+                raise click.ClickException(f"the memory dump of VM {name} is {request.phase} after {_DUMP_S:.0f} s")
+            progress.update(f"the memory dump of VM {name} is {request.phase}")
+            time.sleep(_POLL_S)
 
 
 def _make_claim(cluster: Session, vm: str, claim: str, *, storage_class: str, access_mode: str) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import click
 
 VM, VMI, VMIRS, VMIM = "vm", "vmi", "vmirs", "vmim"
-VMSNAPSHOT, VMRESTORE, VMCLONE = "vmsnapshot", "vmrestore", "vmclone"
+VMSNAPSHOT, VMRESTORE, VMCLONE, VMEXPORT = "vmsnapshot", "vmrestore", "vmclone", "vmexport"
 PLURALS = {
     VM: "virtualmachines",
     VMI: "virtualmachineinstances",
@@ -24,6 +24,7 @@ _ALIASES = {
     VMRESTORE: ("vmrestore", "vmrestores", "virtualmachinerestore", "virtualmachinerestores"),
     VMIRS: ("vmirs", "vmirss", "virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets"),
     VMCLONE: ("vmclone", "vmclones", "virtualmachineclone", "virtualmachineclones"),
+    VMEXPORT: ("vmexport", "vmexports", "virtualmachineexport", "virtualmachineexports"),
 }
 
 

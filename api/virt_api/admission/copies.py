@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,7 @@ from virt_api.admission.causes import Cause, Denied, Refused, invalid, not_found
 from virt_api.admission.cluster import Cluster
 from virt_api.admission.objects import document_of, namespace_of, read_member
 from virt_api.admission.vmpatches import broken_patches
-from virt_core.apis import gates
+from virt_core.apis import exportplan, gates
 from virt_core.apis.admission import AdmissionRequest
 from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
 from virt_core.apis.base import from_plain
@@ -41,6 +42,7 @@ RESTORE_NAMES = ("RandomizeNames", "InPlace", "PrefixTargetName")
 OWNERSHIP = ("Vm", "None")
 _EXPORTS = {"PersistentVolumeClaim": "", "VirtualMachineSnapshot": SNAPSHOT_GROUP, VM: GROUP,
             "VirtualMachineBackup": BACKUP_GROUP}  # fmt: skip
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class Copies:
@@ -202,6 +204,24 @@ def _export(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
         yield invalid("spec.source.name", "must be given")
     if (source.api_group or "") != _EXPORTS[source.kind]:
         yield invalid("spec.source.APIGroup", f"must be {_EXPORTS[source.kind]!r} for the kind {source.kind}")
+    elif source.kind == "VirtualMachineBackup":
+        yield invalid("spec.source.kind", "the export of a VirtualMachineBackup is not built yet")
+    yield from _export_ends(spec)
+
+
+def _export_ends(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
+    """Who gets in, and for how long."""
+    if spec.token_secret_ref is not None and not _NAME.fullmatch(spec.token_secret_ref):
+        yield invalid("spec.tokenSecretRef", f"{spec.token_secret_ref!r} is not the name of a Secret")
+    if spec.ttl_duration is None:
+        return
+    try:
+        seconds = exportplan.seconds_of(spec.ttl_duration)
+    except ValueError as error:
+        yield invalid("spec.ttlDuration", str(error))
+        return
+    if not 0 < seconds <= exportplan.MAX_TTL_S:
+        yield invalid("spec.ttlDuration", f"must be more than 0 and at most {exportplan.MAX_TTL_S / 3600:.0f}h")
 
 
 def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:

@@ -91,13 +91,17 @@ class InstancetypeExpander:
         """The change of the VM that makes it independent of both, if the cluster wants that."""
         if not wants_expansion(vm, self._config().reference_policy):
             return []
+        expanded = self.without_references(vm)
+        return [op.add("/spec", replace(expanded.spec, instancetype=None, preference=None))]
+
+    def without_references(self, vm: VirtualMachine) -> VirtualMachine:
+        """A VM that means the same without either. Raises ExpansionError."""
         try:
-            expanded = expand_vm(vm, self._lookup, self._config().default_network_interface)
+            return expand_vm(vm, self._lookup, self._config().default_network_interface)
         except NotFoundError as error:
             raise _missing(error) from error
         except ConflictError as error:
             raise ExpansionError(str(error)) from error
-        return [op.add("/spec", replace(expanded.spec, instancetype=None, preference=None))]
 
 
 def _missing(error: NotFoundError) -> ExpansionError:

@@ -126,6 +126,8 @@ def virt_controller(instance: Instance, *, user_namespaces: bool) -> Component:
         "namespace": NAMESPACE,
         "launcher-image": LAUNCHER_IMAGE,
         "health-listen": f"127.0.0.1:{instance.controller_health_port}",
+        "export-url": f"https://127.0.0.1:{instance.api_port}",
+        "export-ca": instance.tls_dir / names.CERTS_API_SERVING / names.TLS_CA_FILE,
     }
     # One controller on one machine: nobody to elect against, and a restart need not wait for an old lease to run out.
     users = "--launcher-user-namespaces" if user_namespaces else "--no-launcher-user-namespaces"

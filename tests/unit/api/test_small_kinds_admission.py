@@ -126,6 +126,15 @@ BAD: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
     ),
     ("VirtualMachineExport", {"source": {**VM, "kind": "Pod"}}, ("spec.source.kind", INVALID)),
     ("VirtualMachineExport", {"source": {**VM, "name": ""}}, ("spec.source.name", INVALID)),
+    ("VirtualMachineExport", {"source": VM, "ttlDuration": "2 hours"}, ("spec.ttlDuration", INVALID)),
+    ("VirtualMachineExport", {"source": VM, "ttlDuration": "0s"}, ("spec.ttlDuration", INVALID)),
+    ("VirtualMachineExport", {"source": VM, "ttlDuration": "999999h"}, ("spec.ttlDuration", INVALID)),
+    ("VirtualMachineExport", {"source": VM, "tokenSecretRef": "../x"}, ("spec.tokenSecretRef", INVALID)),
+    (
+        "VirtualMachineExport",
+        {"source": {"kind": "VirtualMachineBackup", "apiGroup": "backup.kubevirt.io", "name": "b"}},
+        ("spec.source.kind", INVALID),
+    ),
     ("VirtualMachineExport", {"source": {**VM, "kind": "PersistentVolumeClaim"}}, ("spec.source.APIGroup", INVALID)),
     ("VirtualMachineClone", {"source": {**VM, "kind": "Pod"}}, ("spec.Source.Kind", INVALID)),
     ("VirtualMachineClone", {"source": {"kind": "VirtualMachine", "name": "v"}}, ("spec.Source.APIGroup", INVALID)),
@@ -199,6 +208,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
         },
     ),
     ("VirtualMachineExport", {"source": VM}),
+    ("VirtualMachineExport", {"source": VM, "ttlDuration": "1h30m", "tokenSecretRef": "secret-mine"}),
     ("VirtualMachineExport", {"source": {"kind": "PersistentVolumeClaim", "name": "p"}}),
     (
         "VirtualMachineClone",

@@ -36,10 +36,12 @@ def test_a_cluster_that_lists_nothing_has_beta_and_ga_and_nothing_else() -> None
 
 
 def test_a_gate_behind_which_nothing_is_built_is_off_and_says_so() -> None:
-    assert {"VolumeMigration", "VMExport", "IncrementalBackup"} <= TODAY.missing_gates
+    assert {"VolumeMigration", "OCIExport", "IncrementalBackup"} <= TODAY.missing_gates
     assert enabled_gates() == ALL_GATES - TODAY.missing_gates
     assert not enabled_gates(enabled=GATES) & TODAY.missing_gates
-    assert warnings(["VMExport"]) == ["feature gate VMExport stands for something that is not built and has no effect"]
+    assert warnings(["OCIExport"]) == [
+        "feature gate OCIExport stands for something that is not built and has no effect"
+    ]
 
 
 def test_every_gate_that_can_be_on_belongs_to_a_row_of_the_table() -> None:

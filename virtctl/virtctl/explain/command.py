@@ -1,4 +1,4 @@
-"""`virtctl explain vm|vmi|vmim|vmsnapshot|vmrestore|vmclone NAME`, and `virtctl explain network vm|vmi NAME`."""
+"""`virtctl explain KIND NAME`, and `virtctl explain network vm|vmi NAME`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import click
 
 from virtctl.cli import command as declare
 from virtctl.options import Settings
-from virtctl.targets import VM, VMCLONE, VMI, VMIM, VMRESTORE, VMSNAPSHOT, Target, parse_target
+from virtctl.targets import VM, VMCLONE, VMEXPORT, VMI, VMIM, VMRESTORE, VMSNAPSHOT, Target, parse_target
 
 if TYPE_CHECKING:
     from virt_core.kube.client import KubeClient
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from virtctl.session import Session
 
 NETWORK = "network"
-_KINDS = (VM, VMI, VMIM, VMSNAPSHOT, VMRESTORE, VMCLONE)
+_KINDS = (VM, VMI, VMIM, VMSNAPSHOT, VMRESTORE, VMCLONE, VMEXPORT)
 _POLL_S = 0.5
 
 
@@ -76,6 +76,10 @@ def view_of(kind: str) -> View:
         from virtctl.explain import clones
 
         return View(clones.gather, clones.standing_of, clones.explanation, _in_phase("Succeeded"))
+    if kind == VMEXPORT:
+        from virtctl.explain import exports
+
+        return View(exports.gather, exports.standing_of, exports.explained, _in_phase("Ready"))
     if kind == VMIM:
         from virtctl.explain import moves
 

@@ -12,8 +12,8 @@ _EVERY_S = 0.2
 
 
 class Bar:
-    def __init__(self, total: int, stream: TextIO | None = None) -> None:
-        self._total, self._stream = max(total, 1), stream or sys.stderr
+    def __init__(self, total: int, stream: TextIO | None = None, verb: str = "sent") -> None:
+        self._total, self._stream, self._verb = max(total, 1), stream or sys.stderr, verb
         self._live = self._stream.isatty()
         self._started = time.monotonic()
         self._drawn, self._tenth = float("-inf"), -1
@@ -26,7 +26,7 @@ class Bar:
                 self._stream.write("\r\x1b[K" + self._line(done, share, now))
         elif int(share * 10) > self._tenth:
             self._tenth = int(share * 10)
-            self._stream.write(f"{share:.0%} of {self._total / _MIB:.1f} MiB sent\n")
+            self._stream.write(f"{share:.0%} of {self._total / _MIB:.1f} MiB {self._verb}\n")
         self._stream.flush()
 
     def _line(self, done: int, share: float, now: float) -> str:

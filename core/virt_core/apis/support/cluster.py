@@ -56,11 +56,14 @@ STORAGE: tuple[Feature, ...] = (
     _storage(WORKS, "the cloning of a VM", "of VMs and of their snapshots, in one namespace; not of VMs that keep what"
              " their firmware or TPM stores; filters of labels and annotations without the more dangerous parts of"
              " regular expressions", kinds="VirtualMachineClone"),
-    _storage(NOT_YET, "the export of a VM or a volume", kinds="VirtualMachineExport", gates="VMExport OCIExport"),
+    _storage(WORKS, "the export of a VM or a volume", "of a claim, of a stopped VM and of a snapshot: raw, gzip, files"
+             " and tar.gz; the token counts as a header only; external links where virt-controller is told how virt-api"
+             " is reached. Not that of a backup", kinds="VirtualMachineExport", gates="VMExport"),
+    _storage(NOT_YET, "the export of a VM as an OCI artifact", gates="OCIExport"),
     _storage(NOT_YET, "the backup of a VM", "copy the claims of a stopped VM by your storage's own means",
              kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup",
              fields="domain.devices.disks[].changedBlockTracking", subresources="backup redefine-checkpoint"),
-    _storage(WORKS, "a memory dump", "into a claim, while the machine runs; its download waits for exports",
+    _storage(WORKS, "a memory dump", "into a claim, while the machine runs",
              fields="volumes[].memoryDump", subresources="memorydump removememorydump"),
     _storage(GATED, "a utility volume", "a directory in the launcher that the guest does not see; only our own"
              " programs ask for one", fields="utilityVolumes", gates="UtilityVolumes",

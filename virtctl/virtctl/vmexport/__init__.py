@@ -1,0 +1,1 @@
+"""`virtctl vmexport`: disks that leave the cluster."""
