@@ -261,11 +261,19 @@ def test_a_patch_does_not_say_what_a_user_may_not(space: Space) -> None:
     assert "elsewhere" not in json.dumps(Machine(space, "new").get())
 
 
-def test_what_was_made_for_a_clone_goes_with_it(space: Space) -> None:
-    """A patch that does not fit the VM ends it with a reason; its snapshot and restore do not stay."""
-    space.apply(vm("old", "Halted"))
-    space.apply(clone("copy", "old", "new", patches=['{"op":"remove","path":"/spec/nothing/here"}']))
-    phase(space, "copy", "Failed")
-    assert "spec.patches[" in space.virtctl("explain", "vmclone", "copy")
+def test_what_was_made_for_a_clone_goes_with_it(stored: Space) -> None:
+    """Patches that do not fit are found at once; a VM that the door refuses is given up by whoever deletes the clone."""
+    space = stored
+    claim(space, "origin", "32Mi")
+    space.apply(with_claim(vm("old", "Halted"), "origin"))
+    space.apply(clone("bad", "old", "new", patches=['{"op":"remove","path":"/spec/nothing/here"}']))
+    phase(space, "bad", "Failed")
+    assert "spec.patches[0] cannot be applied" in space.virtctl("explain", "vmclone", "bad")
+    assert not names(space, "vmsnapshot") + names(space, "vmrestore")
+    nonsense = {"op": "add", "path": "/spec/template/spec/domain/memory", "value": {"guest": "-1Mi"}}
+    space.apply(clone("worse", "old", "new", patches=[json.dumps(nonsense)]))
+    said = "spec.template.spec.domain.memory.guest"
+    eventually(lambda: said in space.virtctl("explain", "vmclone", "worse"), within_s=90, what="the door's reason")
+    space.kubectl("delete", "vmclone", "worse", "--timeout=60s", timeout=90)
     eventually(lambda: not names(space, "vmsnapshot") + names(space, "vmrestore"), within_s=60, what="nothing left")
     assert names(space, "vm") == ["old"]

@@ -45,6 +45,15 @@ T = TypeVar("T", bound=KubeObject)
 Temporary = VirtualMachineSnapshot | VirtualMachineRestore
 
 
+#: Claims by the key of the restore that made them.
+RESTORED_INDEX = "restored"
+
+
+def restored_by(claim: PersistentVolumeClaim) -> list[str]:
+    name = claim.metadata.annotations.get(words.ANNOTATION_RESTORE_NAME)
+    return [f"{claim.metadata.namespace}/{name}"] if name else []
+
+
 def about(clone: VirtualMachineClone) -> list[str]:
     """Of what a change may matter to it."""
     space = clone.metadata.namespace
@@ -108,6 +117,7 @@ class CloneController:
             restore=restore,
             target=target,
             claims=self._claims_named(space, claims_of(restore, target)) if _is_settling(clone) else {},
+            restored=self._claims.by_index(RESTORED_INDEX, f"{space}/{render.restore_name(clone)}"),
         )
 
     def _found(self, cls: type[T], informer: Informer[T], clone: VirtualMachineClone, name: str) -> T | None:
@@ -144,6 +154,8 @@ class CloneController:
         self._write(clone, decision)
         if decision.clean_up:
             self._clean_up(clone, world)
+        for claim in decision.drop_claims:
+            self._delete(claim)
 
     def _restore(self, clone: VirtualMachineClone, saved: VirtualMachine) -> bool:
         try:
@@ -181,7 +193,7 @@ class CloneController:
             if made is not None and is_of(clone, made) and not is_terminating(made):
                 self._delete(made)
 
-    def _delete(self, obj: Temporary | VirtualMachineClone) -> None:
+    def _delete(self, obj: Temporary | VirtualMachineClone | PersistentVolumeClaim) -> None:
         try:
             self._client.delete(type(obj), obj.metadata.name, obj.metadata.namespace, uid=obj.metadata.uid)
         except NotFound:

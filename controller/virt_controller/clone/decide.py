@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -15,8 +15,13 @@ from virt_core.apis.base import from_plain
 from virt_core.apis.clone import VirtualMachineClone, VirtualMachineCloneStatus
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.keptstate import keeps_state
-from virt_core.apis.meta import Condition
-from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virt_core.apis.meta import Condition, ObjectMeta
+from virt_core.apis.snapshot import (
+    ANNOTATION_LAST_RESTORE,
+    VirtualMachineRestore,
+    VirtualMachineSnapshot,
+    VirtualMachineSnapshotContent,
+)
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.volumes import Volume
@@ -49,6 +54,8 @@ class World:
     target: VirtualMachine | None = None
     #: Those of the new VM that are there, by name.
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
+    #: All that its restore has made.
+    restored: Sequence[PersistentVolumeClaim] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +76,8 @@ class Decision:
     restore_from: VirtualMachine | None = None
     #: The snapshot and the restore that were made for this clone are not needed any more.
     clean_up: bool = False
+    #: Claims that were made for a VM that will never be.
+    drop_claims: tuple[PersistentVolumeClaim, ...] = ()
     delete_clone: bool = False
     recheck_s: float | None = None
 
@@ -76,7 +85,7 @@ class Decision:
 def decide(clone: VirtualMachineClone, world: World, now: datetime) -> Decision:
     state = _State(clone, world, now)
     if clone.status.phase == FAILED:
-        return Decision(clone.status, clean_up=True)
+        return Decision(clone.status, clean_up=True, drop_claims=_nobodys(clone, world))
     if clone.status.phase == SUCCEEDED:
         return _settled(state)
     if (stranger := _stranger(clone, world)) is not None:
@@ -98,6 +107,22 @@ def decide(clone: VirtualMachineClone, world: World, now: datetime) -> Decision:
 def failed(clone: VirtualMachineClone, reason: str, words: str, now: datetime) -> Decision:
     """Because of what was answered when it was done."""
     return _State(clone, World(), now).failed(reason, words)
+
+
+def _nobodys(clone: VirtualMachineClone, world: World) -> tuple[PersistentVolumeClaim, ...]:
+    """Once the restore is gone, so that it makes no more. The VM that it may have made keeps its own."""
+    mark, made = f"{render.restore_name(clone)}-", world.target
+    if world.restore is not None or (made is not None and _mark(made.metadata).startswith(mark)):
+        return ()
+    return tuple(
+        claim
+        for claim in world.restored
+        if _mark(claim.metadata).startswith(mark) and not claim.metadata.owner_references and not is_terminating(claim)
+    )
+
+
+def _mark(meta: ObjectMeta) -> str:
+    return meta.annotations.get(ANNOTATION_LAST_RESTORE, "")
 
 
 def _stranger(clone: VirtualMachineClone, world: World) -> tuple[str, str] | None:
@@ -157,6 +182,8 @@ def _refused(state: _State, saved: VirtualMachine) -> Decision | None:
     if unknown := render.unknown_interfaces(clone.spec, saved):
         words = f"spec.newMacAddresses: VirtualMachine {saved.metadata.name} has no interface {', '.join(unknown)}"
         return state.failed("UnknownInterface", words)
+    if fault := render.patch_fault(clone, saved):
+        return state.failed("PatchInvalid", fault)
     if state.world.target is not None:
         return state.failed("TargetExists", f"there is a VirtualMachine {render.target_name(clone)} already")
     return None

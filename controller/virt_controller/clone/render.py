@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
+
+from virt_controller.restore import target
 from virt_core.apis import names
 from virt_core.apis import snapshot as words
-from virt_core.apis.base import encode
+from virt_core.apis.base import UNREADABLE, encode, to_plain
 from virt_core.apis.clone import VirtualMachineClone, VirtualMachineCloneSpec
 from virt_core.apis.clonefilters import dropped
+from virt_core.apis.jsonpatch import PatchError, PatchShapeError, apply_patch
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.podparts import TypedLocalObjectReference
 from virt_core.apis.registry import owner_reference
@@ -85,8 +89,31 @@ def unknown_interfaces(spec: VirtualMachineCloneSpec, vm: VirtualMachine) -> lis
 
 def patches_of(spec: VirtualMachineCloneSpec, saved: VirtualMachine) -> list[str]:
     """In this order: what the user asks for comes last, and so it holds."""
-    operations = [*_addresses(spec, saved), *_serial(spec, saved), *_filtered(spec, saved), *_uuid(saved)]
-    return [*(encode(each).decode() for each in operations), *spec.patches]
+    return [*(encode(each).decode() for each in _changes(spec, saved)), *spec.patches]
+
+
+def _changes(spec: VirtualMachineCloneSpec, saved: VirtualMachine) -> list[Operation]:
+    return [*_addresses(spec, saved), *_serial(spec, saved), *_filtered(spec, saved), *_uuid(saved)]
+
+
+def patch_fault(clone: VirtualMachineClone, saved: VirtualMachine) -> str:
+    """Why the user's patches do not fit; empty when they do. Said before a disk is copied in vain."""
+    if not clone.spec.patches:
+        return ""
+    plain = VirtualMachineRestore(metadata=_metadata(clone, restore_name(clone)))
+    made = target.new_vm(plain, saved, saved.spec)
+    meta = {"labels": made.metadata.labels, "annotations": made.metadata.annotations}
+    found: Any = apply_patch({"metadata": meta, "spec": to_plain(made.spec)}, _changes(clone.spec, saved))
+    for i, text in enumerate(clone.spec.patches):
+        try:
+            found = apply_patch(found, [msgspec.json.decode(text)])
+        except (PatchError, PatchShapeError, *UNREADABLE) as error:
+            return f"spec.patches[{i}] cannot be applied: {error}"
+    try:
+        target.from_patched(found)
+    except target.PatchFailedError as error:
+        return str(error)
+    return ""
 
 
 def _addresses(spec: VirtualMachineCloneSpec, saved: VirtualMachine) -> Iterator[Operation]:

@@ -300,6 +300,44 @@ def test_a_restore_that_has_nothing_but_trouble_is_told_and_given_up() -> None:
     assert (tried(GIVE_UP_S).status.phase, reasons(tried(GIVE_UP_S))) == ("Failed", ["RestoreFailed"])
 
 
+@pytest.mark.parametrize(
+    ("patches", "said_"),
+    [
+        (['{"op":"remove","path":"/spec/nothing/here"}'], "spec.patches[0] cannot be applied: "),
+        (['{"op":"add","path":"/spec/running","value":true}', "no"], "spec.patches[1] cannot be applied: "),
+        (['{"op":"replace","path":"/spec/template","value":1}'], "spec.patches do not leave a VM: "),
+    ],
+)
+def test_patches_that_do_not_fit_are_found_before_anything_is_made(patches: list[str], said_: str) -> None:
+    """The number is that of the user's own list, whatever comes before it."""
+    given, machine = clone(patches=patches), vm(DISK, domain={"firmware": {"uuid": "1", "serial": "2"}})
+    for decision in (
+        look(given, source=machine),
+        look(given, snapshot=ready(given), content=content(machine, "root")),
+    ):
+        assert (decision.status.phase, reasons(decision)) == ("Failed", ["PatchInvalid"])
+        assert said(decision).startswith(said_)
+        assert (decision.create_snapshot, decision.restore_from) == (False, None)
+
+
+def test_a_patch_that_fits() -> None:
+    given = clone(patches=['{"op":"replace","path":"/spec/runStrategy","value":"Manual"}'])
+    assert look(given, source=vm(DISK)).create_snapshot
+
+
+def test_claims_are_nobodys_only_when_no_vm_has_them() -> None:
+    """While the restore is there it may make more; a VM that it has made keeps them."""
+    given = clone(status={"phase": "Failed"})
+    left = claim("Bound")
+    left.metadata.annotations[ANNOTATION_LAST_RESTORE] = "tmp-restore-u1-u7"
+    new = vm(name="new", annotations={ANNOTATION_LAST_RESTORE: "tmp-restore-u1-u7"})
+    assert look(given, restored=[left]).drop_claims == (left,)
+    assert look(given, restored=[left], target=vm(name="new")).drop_claims == (left,)
+    assert look(given, restored=[left], target=new).drop_claims == ()
+    assert look(given, restored=[left], restore=restore(given)).drop_claims == ()
+    assert look(clone(status={"phase": "RestoreInProgress"}), restored=[left]).drop_claims == ()
+
+
 def test_a_snapshot_that_lacks_a_disk_is_no_source() -> None:
     given = clone(SAVED)
     data = {"name": "data", "dataVolume": {"name": "d"}}

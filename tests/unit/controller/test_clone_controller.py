@@ -10,7 +10,7 @@ import pytest
 from framework.fake_kube import FakeKube, failure, fake_kube
 from framework.waiting import eventually, running
 
-from virt_controller.clone.controller import ABOUT_INDEX, CloneController, about
+from virt_controller.clone.controller import ABOUT_INDEX, RESTORED_INDEX, CloneController, about, restored_by
 from virt_controller.vmi.keptstate import STATE_INDEX, state_indexer
 from virt_core.apis.clone import VirtualMachineClone
 from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
@@ -46,7 +46,7 @@ def working(kube: FakeKube) -> Iterator[None]:
     clones = Informer(client, VirtualMachineClone, indexers={ABOUT_INDEX: about})
     vms, snapshots = Informer(client, VirtualMachine), Informer(client, VirtualMachineSnapshot)
     contents, restores = Informer(client, VirtualMachineSnapshotContent), Informer(client, VirtualMachineRestore)
-    claims = Informer(client, PersistentVolumeClaim, indexers={STATE_INDEX: state_indexer})
+    claims = Informer(client, PersistentVolumeClaim, indexers={STATE_INDEX: state_indexer, RESTORED_INDEX: restored_by})
     recorder, queue = EventRecorder(client, "virt-controller"), WorkQueue(clock)
     made = CloneController(
         client, queue=queue, clones=clones, vms=vms, snapshots=snapshots, contents=contents, restores=restores,
@@ -181,6 +181,31 @@ def test_a_restore_that_the_door_refuses_ends_it_and_leaves_nothing(kube: FakeKu
         assert said(kube) == "spec.target: taken"
         eventually(lambda: SNAPSHOT not in kube.objects)
         eventually(lambda: "RestoreCreationFailed" in events(kube))
+
+
+def test_a_restore_that_fails_leaves_no_claim_behind(kube: FakeKube) -> None:
+    """But those that somebody has taken over, and those of others."""
+    asked(kube)
+    kube.put(OLD, machine("old", "old-root"))
+    marks = {"restore.kubevirt.io/name": "tmp-restore-u1", "restore.kubevirt.io/lastRestoreUID": "tmp-restore-u1-u7"}
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u9"}
+    taken, other = CLAIM.replace("restored", "taken"), CLAIM.replace("restored", "other")
+    with working(kube):
+        phase(kube, "SnapshotInProgress")
+        snapshot_is_ready(kube)
+        phase(kube, "RestoreInProgress")
+        for path in (CLAIM, taken, other):
+            kube.put(path, {"metadata": {"annotations": dict(marks)}, "status": {"phase": "Bound"}})
+        change(kube, taken, metadata={**kube.objects[taken]["metadata"], "ownerReferences": [owner]})
+        foreign = {**marks, "restore.kubevirt.io/lastRestoreUID": "mine-u8"}
+        change(kube, other, metadata={**kube.objects[other]["metadata"], "annotations": foreign})
+        failed = {"type": "Failure", "status": "True", "reason": "no VM comes of it"}
+        change(kube, RESTORE, status={"conditions": [failed]})
+        phase(kube, "Failed")
+        assert said(kube) == "VirtualMachineRestore tmp-restore-u1 failed: no VM comes of it"
+        eventually(lambda: CLAIM not in kube.objects)
+        eventually(lambda: not {SNAPSHOT, RESTORE} & kube.objects.keys())
+    assert {taken, other, OLD} <= kube.objects.keys()
 
 
 def test_a_failure_of_the_api_is_tried_again(kube: FakeKube) -> None:
