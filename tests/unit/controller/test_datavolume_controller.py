@@ -70,6 +70,10 @@ class World:
     def status(self) -> Any:
         return self.kube.objects[VOLUME].get("status", {})
 
+    def told(self) -> list[str]:
+        """The reasons of the Events that were written."""
+        return [each["reason"] for path, each in list(self.kube.objects.items()) if "/events/" in path]
+
 
 @contextmanager
 def world(kube: FakeKube) -> Iterator[World]:
@@ -118,6 +122,8 @@ def test_a_claim_is_made_filled_and_told(kube: FakeKube) -> None:
         assert it.status()["phase"] == "Succeeded"
         assert POD not in kube.objects
         assert kube.objects[CLAIM]["metadata"]["annotations"]["cdi.kubevirt.io/storage.pod.phase"] == "Succeeded"
+        # Events are written by a thread of their own, beside the work: the last one must be there before we count.
+        eventually(lambda: "Completed" in it.told())
         before = len(kube.methods("PATCH", "POST", "DELETE"))
         it.look()
         assert kube.methods("PATCH", "POST", "DELETE")[before:] == []
