@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 from virt_core.apis.auth import SubjectAccessReview, TokenReview
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.nodes import Namespace, Node
+from virt_core.apis.pods import Pod
 from virt_core.apis.policy import MigrationPolicy
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
@@ -54,6 +55,10 @@ class Kube:
     async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
         """Raises ApiError."""
         return await self._run(lambda: self._client.get(PersistentVolumeClaim, name, namespace))
+
+    async def pod(self, namespace: str, name: str) -> Pod:
+        """Raises ApiError."""
+        return await self._run(lambda: self._client.get(Pod, name, namespace))
 
     async def patch(self, obj: T, patch: Patch, *, subresource: str = "") -> T:
         """Raises ApiError."""

@@ -8,6 +8,7 @@ from virt_core.apis.datavolume import (
     KEY_CONTENT_TYPE,
     KEY_POPULATED_FOR,
     KEY_PREPOPULATED,
+    KEY_UPLOAD_TARGET,
     ClaimSpec,
     DataVolume,
     DataVolumeSpec,
@@ -75,6 +76,8 @@ def _annotations(volume: DataVolume, spec: DataVolumeSpec) -> dict[str, str]:
     """What people say of the DataVolume goes for the claim: the instance types that suit its disk among it."""
     copied = {key: value for key, value in volume.metadata.annotations.items() if key not in _NOT_COPIED}
     own = {KEY_CONTENT_TYPE: _CLAIM_KIND}
+    if spec.source is not None and spec.source.upload is not None:
+        own[KEY_UPLOAD_TARGET] = ""
     if spec.preallocation:
         own[names.ANNOTATION_PREALLOCATION] = "true"
     return copied | own
