@@ -54,7 +54,6 @@ class Uploads:
     forwarder: Forwarder
     clock: Clock
     places: Places = field(default_factory=Places)
-    silence_s: float = SILENCE_S
 
     def add_to(self, app: web.Application) -> None:
         path = f"/apis/{upload.GROUP}/{upload.VERSION}/namespaces/{{namespace}}/{upload.RESOURCE}"
@@ -153,10 +152,10 @@ class Uploads:
     async def _next(self, body: AsyncIterator[bytes]) -> bytes:
         """Empty: that was all. Raises Problem 408."""
         try:
-            async with asyncio.timeout(self.silence_s):
+            async with asyncio.timeout(SILENCE_S):
                 return await anext(body, b"")
         except TimeoutError as error:
-            raise Problem(408, f"nothing of the disk came for {self.silence_s:.0f} s") from error
+            raise Problem(408, f"nothing of the disk came for {SILENCE_S:.0f} s") from error
 
 
 async def _chunked(request: web.Request) -> AsyncIterator[bytes]:

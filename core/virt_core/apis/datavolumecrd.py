@@ -105,7 +105,7 @@ def _role(name: str, verbs: list[str], part_of: tuple[str, ...]) -> Schema:
 
 def config_definition() -> Schema:
     """The kind by which clients learn where to send disks to. Without a subresource: one hand writes all of it."""
-    properties = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
+    properties: Schema = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
     properties |= {"spec": struct_schema(CDIConfigSpec), "status": struct_schema(CDIConfigStatus)}
     properties["spec"]["properties"]["uploadProxyURLOverride"] |= {"pattern": "^(https://)?[^\\s/]+(/[^\\s]*)?$"}
     description = "Where clients send disks to. Of its name only `config` is read."

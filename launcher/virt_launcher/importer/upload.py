@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import ClassVar
 
@@ -102,8 +103,12 @@ class _Handler(BaseHTTPRequestHandler):
                 raise Trouble("the sender broke off, or does not send chunks")
 
     def _answer(self, code: int, text: str) -> None:
+        """A sender that has gone does not read it; what came stands all the same."""
         self.close_connection = True
-        body = text.encode()
+        with suppress(ConnectionError):
+            self._write(code, text.encode())
+
+    def _write(self, code: int, body: bytes) -> None:
         self.send_response(code)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))
