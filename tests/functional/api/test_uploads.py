@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,10 @@ from virt_api.uploads import handlers
 from virt_api.uploads.places import Places
 from virt_api.uploads.tokens import Tokens
 from virt_core.apis.datavolume import KEY_POD_PHASE, KEY_POD_READY
+from virt_core.apis.upload import UploadTokenRequest, UploadTokenRequestStatus
 from virt_core.runtime.clock import FakeClock
+from virtctl.imageupload.proxy import Proxy, send
+from virtctl.imageupload.send import SendError
 
 MIB = 1 << 20
 
@@ -233,3 +237,26 @@ def test_without_importers_nothing_of_it_is_served(tmp_path: Path) -> None:
         connection.request("POST", "/v1beta1/upload", body=b"x")
         assert connection.getresponse().status == 404
         connection.close()
+
+
+def test_our_own_virtctl_sends_by_the_same_door(it: Uploading, tmp_path: Path) -> None:
+    disk, path = noise(3 * MIB), tmp_path / "mine.raw"
+    path.write_bytes(disk)
+
+    def create(asked: UploadTokenRequest) -> UploadTokenRequest:
+        return replace(asked, status=UploadTokenRequestStatus(token=it.token()))
+
+    cluster: Any = SimpleNamespace(namespace="default", client=SimpleNamespace(create=create))
+    for proxy, words in (
+        (Proxy(it.rig.url), "is not trusted"),
+        (Proxy(it.rig.url.replace("https", "http")), "in the clear"),
+        (Proxy("https://127.0.0.1:9"), "refused"),
+    ):
+        with pytest.raises(SendError, match=words):
+            send(cluster, proxy, "disk", path)
+    (tmp_path / "bad").write_bytes(b"QED\0" + bytes(40 * MIB))
+    with pytest.raises(SendError, match="QED") as refused:
+        send(cluster, Proxy(it.rig.url, it.rig.ca.pem.decode()), "disk", tmp_path / "bad")
+    assert refused.value.final
+    assert send(cluster, Proxy(it.rig.url, it.rig.ca.pem.decode()), "disk", path) == f"raw, {len(disk)} bytes"
+    assert it.disk() == disk

@@ -49,8 +49,8 @@ _PREFIX = "instancetype.kubevirt.io/default-"
 def command(settings: Settings, kind: str, name: str, image_path: Path, **given: Any) -> None:
     """Upload a disk image into a DataVolume.
 
-    It is sent to the cluster's upload proxy, which needs the right to create uploadtokenrequests. Where the cluster names
-    none, it goes over the API server to the Pod that fills the claim, which needs the right to forward ports of Pods.
+    It is sent to the cluster's upload proxy, which needs the right to create uploadtokenrequests. Where the cluster
+    names none, it goes over the API server to the Pod that fills the claim: that needs the right to forward its ports.
     """
     from virtctl.session import session
 
