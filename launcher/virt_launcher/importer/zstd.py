@@ -7,7 +7,7 @@ import threading
 from functools import cache
 
 _WINDOW_LOG_MAX, _MAX_WINDOW = 100, 27  # 128 MiB, as the program `zstd` takes without being asked
-_ROOM = 1 << 17
+_ROOM = 1 << 20
 
 
 class ZstdError(ValueError):
@@ -64,7 +64,7 @@ class ZstdDecompressor:
         self._length, self._at = len(data), 0
 
     def take(self) -> bytes:
-        """The next piece, at most 128 KiB; empty: give more. Raises ZstdError."""
+        """The next piece, at most 1 MiB; empty: give more. Raises ZstdError."""
         while self._at < self._length or self._full:
             inside = _Buffer(ctypes.addressof(self._source), self._length, self._at)
             outside = _Buffer(ctypes.addressof(self._room), _ROOM, 0)
