@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, cast
 
 from virt_core.apis.auth import SubjectAccessReview, TokenReview
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.nodes import Namespace, Node
 from virt_core.apis.pods import Pod
@@ -55,6 +56,10 @@ class Kube:
     async def claim(self, namespace: str, name: str) -> PersistentVolumeClaim:
         """Raises ApiError."""
         return await self._run(lambda: self._client.get(PersistentVolumeClaim, name, namespace))
+
+    async def data_volume(self, namespace: str, name: str) -> DataVolume:
+        """Raises ApiError."""
+        return await self._run(lambda: self._client.get(DataVolume, name, namespace))
 
     async def pod(self, namespace: str, name: str) -> Pod:
         """Raises ApiError."""

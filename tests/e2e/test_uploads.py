@@ -76,16 +76,36 @@ def test_a_disk_that_is_sent_as_go_does_boots(space: Space, proxy: str, qcow2: b
     boots(space, "guest")
 
 
-def test_gos_own_virtctl(space: Space, proxy: str, qcow2: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["dv", "pvc"])
+def test_gos_own_virtctl(space: Space, proxy: str, qcow2: bytes, tmp_path: Path, kind: str) -> None:
+    """Unchanged, as it comes from KubeVirt."""
+    del proxy
     program = os.environ.get("GO_VIRTCTL", "")
     if not program:
         pytest.skip("$GO_VIRTCTL names no virtctl of KubeVirt")
     disk = tmp_path / "mine.qcow2"
     disk.write_bytes(qcow2)
-    go = (program, "-n", space.namespace, "image-upload", "dv", "mine", f"--image-path={disk}")
-    done = space.engine.run(*go, "--size=256Mi", "--insecure", timeout=200)
+    go = (program, "-n", space.namespace, "image-upload", kind, "mine", f"--image-path={disk}")
+    done = space.engine.run(*go, "--size=300Mi", "--insecure", timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "completed successfully" in done.stdout
     phase(space, "mine", "Succeeded")
+    again = space.engine.run(*go, "--size=300Mi", "--insecure", timeout=60)
+    assert again.returncode != 0
+    assert "already successfully imported" in again.stderr
     space.apply(from_volume(vmi("guest"), "mine"))
     boots(space, "guest")
+
+
+def test_a_claim_that_was_there_first_is_filled_and_stays_its_own(space: Space, proxy: str, qcow2: bytes) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "300Mi"}}}
+    meta = {"name": "first", "annotations": {"cdi.kubevirt.io/storage.upload.target": ""}}
+    space.apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})
+    phase(space, "first", "UploadReady")
+    assert send(proxy, "POST", ASYNC, token(space, "first"), qcow2)[0] == 200
+    phase(space, "first", "Succeeded")
+    claim = space.engine.get("-n", space.namespace, "pvc", "first")["metadata"]
+    assert "ownerReferences" not in claim
+    assert claim["annotations"]["cdi.kubevirt.io/storage.pod.phase"] == "Succeeded"
+    space.kubectl("delete", "pvc", "first", "--timeout=60s", timeout=90)
+    space.gone("datavolumes")

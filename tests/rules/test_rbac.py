@@ -73,8 +73,10 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.certificates.writes:Writer._share:write_operations": _each("patch", "ConfigMap"),
     "virt_controller.certificates.writes:Writer._write:write_operations": _each("patch", "Secret"),
     "virt_controller.datavolume.controller:DataVolumeController._create:create": _each(
-        "create", "Pod", "PersistentVolumeClaim"
+        "create", "Pod", "PersistentVolumeClaim", "DataVolume"
     ),
+    # It does not hold up the deletion of the claim, so no right over that is needed.
+    "virt_controller.datavolume.claims:volume_for:OwnerReference": frozenset(),
     "virt_controller.evacuation.controller:EvacuationController._move:create": _each(
         "create", "VirtualMachineInstanceMigration"
     ),

@@ -20,7 +20,7 @@ async def claim_for(kube: Kube, namespace: str, name: str) -> PersistentVolumeCl
     except ApiError as error:
         raise Problem(503, f"the API server did not answer: {error}") from error
     annotations = claim.metadata.annotations
-    if KEY_UPLOAD_TARGET not in annotations or not _owner(claim):
+    if KEY_UPLOAD_TARGET not in annotations or not await _owner(kube, claim):
         raise Problem(422, f"spec.pvcName: the claim {name} is not made for an upload by a DataVolume")
     if annotations.get(KEY_POD_PHASE) == DONE:
         raise Problem(409, f"the claim {name} is filled already")
@@ -39,14 +39,21 @@ async def importer_of(kube: Kube, claim: PersistentVolumeClaim) -> str:
         pod = await kube.pod(meta.namespace, name)
     except ApiError as error:
         raise Problem(503, f"the importer of {meta.name} is not there: {error}") from error
-    if not _is_importer(pod, _owner(claim)):
+    if not _is_importer(pod, await _owner(kube, claim)):
         raise Problem(503, f"the Pod {name} is not the importer of the claim {meta.name}, or does not run")
     return name
 
 
-def _owner(claim: PersistentVolumeClaim) -> str:
-    """The UID of its DataVolume."""
-    return next((ref.uid for ref in claim.metadata.owner_references if ref.kind == "DataVolume"), "")
+async def _owner(kube: Kube, claim: PersistentVolumeClaim) -> str:
+    """The UID of its DataVolume: the claim belongs to it, or it belongs to a claim that was there first."""
+    meta = claim.metadata
+    if found := next((ref.uid for ref in meta.owner_references if ref.kind == "DataVolume"), ""):
+        return found
+    try:
+        volume = await kube.data_volume(meta.namespace, meta.name)
+    except ApiError:
+        return ""
+    return volume.metadata.uid if any(ref.uid == meta.uid for ref in volume.metadata.owner_references) else ""
 
 
 def _is_importer(pod: Pod, owner: str) -> bool:

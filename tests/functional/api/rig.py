@@ -29,6 +29,7 @@ from virt_api.uploads.tunnel import Forwarder
 from virt_core.apis import names
 from virt_core.apis.auth import SubjectAccessReview, TokenReview, TokenReviewStatus, UserInfo
 from virt_core.apis.base import from_plain, to_plain
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.domain import DomainSpec
 from virt_core.apis.meta import Condition, ObjectMeta
 from virt_core.apis.migration import VirtualMachineInstanceMigration
@@ -76,12 +77,14 @@ class FakeClient:
         self.create_failures: list[ApiError] = []
         self.claims: dict[str, PersistentVolumeClaim] = {}
         self.pods: dict[str, Pod] = {}
+        self.volumes: dict[str, DataVolume] = {}
 
     def _kept(self, cls: type[Any]) -> dict[str, Any]:
         kept: dict[type[Any], dict[str, Any]] = {
             Node: self.nodes,
             PersistentVolumeClaim: self.claims,
             Pod: self.pods,
+            DataVolume: self.volumes,
             Namespace: self.namespaces,
             VirtualMachine: self.vms,
             VirtualMachineInstance: self.vmis,

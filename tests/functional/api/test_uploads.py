@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from virt_api.uploads import handlers
 from virt_api.uploads.places import Places
 from virt_api.uploads.tokens import Tokens
-from virt_core.apis.datavolume import KEY_POD_PHASE, KEY_POD_READY
+from virt_core.apis.datavolume import KEY_POD_PHASE, KEY_POD_READY, DataVolume
+from virt_core.apis.meta import ObjectMeta, OwnerReference
 from virt_core.apis.upload import UploadTokenRequest, UploadTokenRequestStatus
 from virt_core.runtime.clock import FakeClock
 from virtctl.imageupload.proxy import Proxy, send
@@ -115,6 +116,17 @@ def test_a_claim_of_somebody_else_or_a_full_one_gets_no_token(it: Uploading) -> 
     assert it.request_token()[0] == 422
     claims["disk"] = make_claim(**{KEY_POD_PHASE: "Succeeded"})
     assert it.request_token()[0] == 409
+
+
+def test_a_claim_that_was_there_first_takes_a_disk_by_its_own_data_volume(it: Uploading) -> None:
+    claim = replace(make_claim(), metadata=replace(make_claim().metadata, owner_references=[]))
+    it.rig.client.claims["disk"] = claim
+    meta = ObjectMeta(name="disk", namespace="default", uid=OWNER.uid)
+    it.rig.client.volumes["disk"] = DataVolume(metadata=meta)
+    assert it.request_token()[0] == 422
+    belongs = OwnerReference("v1", "PersistentVolumeClaim", "disk", claim.metadata.uid)
+    it.rig.client.volumes["disk"] = DataVolume(metadata=replace(meta, owner_references=[belongs]))
+    assert it.send(it.token(), noise(MIB))[0] == 200
 
 
 def test_a_token_is_not_for_the_next_claim_of_that_name(it: Uploading) -> None:
