@@ -22,7 +22,7 @@ from generate_supported import chart_section
 
 from virt_core import __version__, manifests
 from virt_core.apis.crds import plain_definitions
-from virt_core.apis.datavolumecrd import definition, roles
+from virt_core.apis.datavolumecrd import config_definition, definition, roles
 from virt_core.apis.support.table import TODAY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,6 +58,7 @@ def render() -> dict[str, str]:
     files = {f"templates/{name}": _header(name) + shared_template(manifests.text(name)) for name in SHARED}
     files |= {f"templates/crds/{name}": definition_template(crd) for name, crd in plain_definitions().items()}
     files["templates/datavolumes.yaml"] = data_volumes_template()
+    files["templates/uploads.yaml"] = uploads_template()
     files["values.schema.json"] = schema_text()
     files["README.md"] = with_tables((CHART / "README.md").read_text(encoding="utf-8"))
     files["Chart.yaml"] = with_version((CHART / "Chart.yaml").read_text(encoding="utf-8"))
@@ -92,6 +93,13 @@ def data_volumes_template() -> str:
     schema, start, crd = definition_template(definition()).partition("apiVersion: ")
     parts = [start + crd, *(_role_template(role) for role in roles())]
     return schema + "{{- if .Values.dataVolumes.enabled }}\n" + "---\n".join(parts) + "{{- end }}\n"
+
+
+def uploads_template() -> str:
+    """What belongs to it: the kind that says where disks are sent to, and what virt-api needs to take them."""
+    schema, start, crd = definition_template(config_definition()).partition("apiVersion: ")
+    parts = start + crd + "---\n" + shared_template(manifests.text("uploads.yaml"))
+    return schema + "{{- if .Values.dataVolumes.enabled }}\n" + parts + "{{- end }}\n"
 
 
 def _role_template(role: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,6 +33,10 @@ from virt_api.subresources import discovery, streams
 from virt_api.subresources.discovery import REVIEWS, ROOT
 from virt_api.subresources.router import Router, known
 from virt_api.subresources.routes import ROUTES, listed
+from virt_api.uploads.discovery import documents as upload_documents
+from virt_api.uploads.handlers import Uploads
+from virt_api.uploads.tokens import Tokens
+from virt_api.uploads.tunnel import Forwarder
 from virt_core.apis import names
 from virt_core.kube.clusterconfig import CONFIG_VERSION
 from virt_core.kube.configvalues import ClusterConfig
@@ -64,6 +69,9 @@ class Services:
     config_ready: Callable[[], bool] = lambda: True
     config_version: Callable[[], str] = lambda: "0"
     cluster: Cluster = field(default_factory=NoCluster)
+    #: The way to importers, and what their tokens are signed with; None: no uploads are taken.
+    forwarder: Forwarder | None = None
+    token_key: Callable[[], bytes] = lambda: secrets.token_bytes(32)
     #: What else must be well before anybody is sent to us, e.g. certificates.
     checks: Mapping[str, Check] = field(default_factory=dict)
 
@@ -90,7 +98,17 @@ def build(services: Services) -> web.Application:
     app.router.add_get(exportproxy.PATH, exportproxy.ExportProxy(services.kube).serve)
     router = Router(services.kube, services.nodes, services.authenticator, services.authorizer, services.current_config)
     router.add_to(app)
+    _add_uploads(app, services)
     return app
+
+
+def _add_uploads(app: web.Application, services: Services) -> None:
+    """Where DataVolumes are ours: an API service leads token requests to us only there."""
+    if services.forwarder is None:
+        return
+    tokens = Tokens(services.token_key, services.clock)
+    parts = (services.kube, services.authenticator, services.authorizer, tokens, services.forwarder, services.clock)
+    Uploads(*parts).add_to(app)
 
 
 def _webhooks_for(services: Services, config: ClusterConfig) -> dict[str, Admitter]:
@@ -123,6 +141,8 @@ def for_everybody_known(services: Services) -> dict[str, Handler]:
         "/openapi/v2": partial(_document, discovery.openapi_v2_document(ROUTES)),
         "/openapi/v3": partial(_document, discovery.openapi_v3_document()),
     }
+    if services.forwarder is not None:
+        routes |= {path: partial(_document, found) for path, found in upload_documents().items()}
     for version in discovery.VERSIONS:
         routes[f"{ROOT}/{version}"] = partial(_document, discovery.resources_document(version, listed(ROUTES)))
         routes[f"{ROOT}/{version}/version"] = partial(_document, discovery.version_document())

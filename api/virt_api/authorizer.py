@@ -17,13 +17,22 @@ class Authorizer:
         self._kube = kube
 
     async def require(
-        self, who: Identity, *, method: str, version: str, namespace: str, resource: str, name: str, subresource: str
+        self,
+        who: Identity,
+        *,
+        method: str,
+        version: str,
+        namespace: str,
+        resource: str,
+        name: str,
+        subresource: str,
+        group: str = SUBRESOURCE_GROUP,
     ) -> None:
         """Raises Problem 403."""
         wanted = ResourceAttributes(
             namespace=namespace,
             verb=_VERBS.get(method, method.lower()),
-            group=SUBRESOURCE_GROUP,
+            group=group,
             version=version,
             resource=resource,
             subresource=subresource,
@@ -34,7 +43,7 @@ class Authorizer:
             where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
             raise Problem(
                 403,
-                f'{resource}.{SUBRESOURCE_GROUP} "{name}" is forbidden: user "{who.user}" cannot {wanted.verb} '
+                f'{resource}.{group} "{name}" is forbidden: user "{who.user}" cannot {wanted.verb} '
                 f'resource "{asked}" {where}',
             )
 

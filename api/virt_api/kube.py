@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar, cast
 
 from virt_core.apis.auth import SubjectAccessReview, TokenReview
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.export import VirtualMachineExport
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.nodes import Namespace, Node
@@ -60,6 +61,10 @@ class Kube:
     async def export(self, namespace: str, name: str) -> VirtualMachineExport:
         """Raises ApiError."""
         return await self._run(lambda: self._client.get(VirtualMachineExport, name, namespace))
+
+    async def data_volume(self, namespace: str, name: str) -> DataVolume:
+        """Raises ApiError."""
+        return await self._run(lambda: self._client.get(DataVolume, name, namespace))
 
     async def pod(self, namespace: str, name: str) -> Pod:
         """Raises ApiError."""

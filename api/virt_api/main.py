@@ -21,6 +21,7 @@ from virt_api.frontproxy import FixedProxy, FrontProxy, FrontProxyWatcher
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.server import HttpServer, ServingTls
+from virt_api.uploads.tunnel import Forwarder
 from virt_core.apis.names import INSTALL_NAMESPACE
 from virt_core.apis.preset import VirtualMachineInstancePreset
 from virt_core.kube.client import KubeClient
@@ -168,10 +169,13 @@ def _builder(
             clock=clock,
             namespace=namespace,
             guestfs_image=guestfs_image,
+            forwarder=(forwarder := Forwarder(client.connection)),
+            token_key=lambda: certificates.serving.current().key,
             checks={**certificates.checks(), "front proxy": proxy.ready},
         )
 
         async def close() -> None:
+            await forwarder.close()
             await nodes.close()
             kube.close()
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import apiload, control, flood, moves, plugging, relay, startcost, traffic, wiring
+from tests.bench import apiload, control, flood, imports, moves, plugging, relay, startcost, traffic, wiring
 from tests.bench.floor import Boot, Start, libvirt, pss_kib, raw_qemu, wait_for_line
 from tests.bench.rows import Row, show, times
 from tests.e2e.engine import GUEST_LAYOUT, VirtLocal, process_table
@@ -199,6 +199,7 @@ def main() -> None:
                 *traffic.rows(),
                 *flood.rows(),
                 *relay.rows(),
+                *imports.rows(),
             ]
         finally:
             engine.stop()

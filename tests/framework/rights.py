@@ -48,6 +48,7 @@ FUNCTIONS = {
     "write_status": (("patch",), 1),
     "owner_reference": (("update",), 0),
     "OwnerReference": (("update",), 0),
+    "ws_connect": ((), 0),
 }
 SUBRESOURCE = {"write_status": "status", "owner_reference": "finalizers", "OwnerReference": "finalizers"}
 #: What a client is called. `call.kube.patch`, `self._client.get`, …

@@ -59,6 +59,8 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_api.subresources.sev:set_up_session:patch": _each("patch", "VirtualMachineInstance"),
     "virt_api.subresources.volumes:_patch:patch": _each("patch", *_MACHINES)
     | _each("patch", "VirtualMachine", subresource="status"),
+    # A websocket: a GET, for which newer API servers want the right to create as well.
+    "virt_api.uploads.tunnel:Forwarder.open:ws_connect": _each("get create", "Pod", subresource="portforward"),
     "virt_controller.certificates.controller:CertificateController._watch:Informer": _each(
         "list watch", "Secret", "ConfigMap", *_TARGETS
     ),
@@ -78,8 +80,10 @@ SAID: dict[str, frozenset[Right]] = {
     ),
     "virt_controller.clone.controller:CloneController._surely:get": _each("get", *_COPIES, "PersistentVolumeClaim"),
     "virt_controller.datavolume.controller:DataVolumeController._create:create": _each(
-        "create", "Pod", "PersistentVolumeClaim"
+        "create", "Pod", "PersistentVolumeClaim", "DataVolume"
     ),
+    # It does not hold up the deletion of the claim, so no right over that is needed.
+    "virt_controller.datavolume.claims:volume_for:OwnerReference": frozenset(),
     "virt_controller.evacuation.controller:EvacuationController._move:create": _each(
         "create", "VirtualMachineInstanceMigration"
     ),
@@ -189,13 +193,18 @@ def granted(account: str) -> set[Right]:
     return own.union(*(FOREIGN_ROLES.get(name, ()) for name in _bound(account)))
 
 
+def _own_objects() -> list[dict[str, Any]]:
+    """What our accounts get: always, and where DataVolumes are ours."""
+    return manifests.load("rbac.yaml") + manifests.load("uploads.yaml")
+
+
 def _bound(account: str) -> list[str]:
-    bindings = [o for o in manifests.load("rbac.yaml") if o["kind"].endswith("Binding")]
+    bindings = [o for o in _own_objects() if o["kind"].endswith("Binding")]
     return [b["roleRef"]["name"] for b in bindings if any(s["name"] == account for s in b["subjects"])]
 
 
 def _rules(account: str, kind: str = "") -> Iterator[dict[str, Any]]:
-    objects = manifests.load("rbac.yaml")
+    objects = _own_objects()
     roles = {(o["kind"], o["metadata"]["name"]): o for o in objects if o["kind"].endswith("Role")}
     for binding in (o for o in objects if o["kind"].endswith("Binding")):
         ref = binding["roleRef"]
@@ -244,7 +253,7 @@ def _all_rules() -> Iterator[tuple[str, dict[str, Any]]]:
     chart = (ROOT / "charts/virtpod/templates/uninstall.yaml").read_text()
     own = yaml.safe_load(chart.partition("rules:\n")[2].partition("---")[0])
     yield from (("ClusterRole virtpod:uninstall-check", rule) for rule in own)
-    for obj in manifests.load("rbac.yaml") + manifests.load("roles.yaml"):
+    for obj in _own_objects() + manifests.load("roles.yaml"):
         yield from ((f"{obj['kind']} {obj['metadata']['name']}", rule) for rule in obj.get("rules", []))
 
 

@@ -68,6 +68,11 @@ class Connection(asyncio.Protocol):
         """The headers are there."""
         self._to(State.STREAM if stream else State.WORK)
 
+    def flowing(self) -> None:
+        """The body is handed on and not kept; what was held of it is not ours any more."""
+        self._crowd.release(self)
+        self._to(State.STREAM)
+
     def reading(self) -> None:
         """A handler waits for the body, and for how long is its own affair."""
         self._to(State.BODY)

@@ -45,6 +45,12 @@ async def in_turn(request: web.Request, handler: Handler) -> web.StreamResponse:
         connection.answered(whole=request.content.is_eof())
 
 
+def flowing(request: web.Request) -> None:
+    """Its body is passed on as it comes, and how long that may take is the handler's affair."""
+    if (connection := connection_of(request)) is not None:
+        connection.flowing()
+
+
 async def read_body(request: web.Request, limit: int) -> bytes:
     """Raises Problem: too long, too slow or packed."""
     if request.headers.get(hdrs.CONTENT_ENCODING, "identity") != "identity":

@@ -65,7 +65,7 @@ class Router:
             name=name,
             subresource=route.subresource,
         )
-        if not (route.clusterwide or _is_name(namespace)) or (name and not _is_name(name)):
+        if not (route.clusterwide or is_name(namespace)) or (name and not is_name(name)):
             raise Problem(404, "there is no object of this name")
         call = Call(request, self.kube, self.nodes, self.config(), who, namespace, name)
         log.info("subresource", name=route.subresource or route.resource, of=f"{namespace}/{name}", user=who.user)
@@ -88,5 +88,5 @@ def known(authenticator: Authenticator, handler: Handler) -> Handler:
     return serve
 
 
-def _is_name(text: str) -> bool:
+def is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None and ".." not in text

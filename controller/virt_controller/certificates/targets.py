@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from virt_controller.certificates.bundles import decoded
-from virt_core.apis import names
+from virt_core.apis import names, upload
 from virt_core.apis.apiextensions import APIService
 from virt_core.kube.patch import op, pointer
 
-#: As in the manifest apiservice.yaml.
-API_SERVICES = tuple(f"{version}.{names.SUBRESOURCE_GROUP}" for version in (names.VERSION, names.VERSION_OLD))
+#: As in the manifests apiservice.yaml and uploads.yaml; the last is there only where DataVolumes are ours.
+API_SERVICES = (
+    *(f"{version}.{names.SUBRESOURCE_GROUP}" for version in (names.VERSION, names.VERSION_OLD)),
+    upload.API_SERVICE,
+)
 
 Operations = list[dict[str, Any]]
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from virt_core.apis import names
 from virt_core.apis.datavolume import (
+    DONE,
     KEY_BIND_NOW,
     KEY_CONTENT_TYPE,
+    KEY_POD_PHASE,
     KEY_POPULATED_FOR,
     KEY_PREPOPULATED,
+    KEY_UPLOAD_TARGET,
     ClaimSpec,
     DataVolume,
     DataVolumeSpec,
 )
-from virt_core.apis.meta import ObjectMeta
+from virt_core.apis.meta import ObjectMeta, OwnerReference
 from virt_core.apis.podvolumes import PersistentVolumeClaimSpec, VolumeResourceRequirements
 from virt_core.apis.quantity import parse_bytes
 from virt_core.apis.registry import owner_reference
@@ -75,13 +78,51 @@ def _annotations(volume: DataVolume, spec: DataVolumeSpec) -> dict[str, str]:
     """What people say of the DataVolume goes for the claim: the instance types that suit its disk among it."""
     copied = {key: value for key, value in volume.metadata.annotations.items() if key not in _NOT_COPIED}
     own = {KEY_CONTENT_TYPE: _CLAIM_KIND}
+    if spec.source is not None and spec.source.upload is not None:
+        own[KEY_UPLOAD_TARGET] = ""
     if spec.preallocation:
         own[names.ANNOTATION_PREALLOCATION] = "true"
     return copied | own
 
 
 def is_ours(volume: DataVolume, claim: PersistentVolumeClaim) -> bool:
-    return any(ref.uid == volume.metadata.uid for ref in claim.metadata.owner_references)
+    return any(ref.uid == volume.metadata.uid for ref in claim.metadata.owner_references) or came_first(volume, claim)
+
+
+# Claims that were there first, and ask for an upload by an annotation
+
+
+def asks_for_upload(claim: PersistentVolumeClaim) -> bool:
+    annotations = claim.metadata.annotations
+    owned = any(ref.kind == DataVolume.__name__ for ref in claim.metadata.owner_references)
+    return KEY_UPLOAD_TARGET in annotations and annotations.get(KEY_POD_PHASE) != DONE and not owned
+
+
+def came_first(volume: DataVolume, claim: PersistentVolumeClaim) -> bool:
+    """The DataVolume belongs to the claim. The claim must say itself that it is to be written to."""
+    belongs = any(ref.uid == claim.metadata.uid for ref in volume.metadata.owner_references)
+    return belongs and KEY_UPLOAD_TARGET in claim.metadata.annotations and "upload" in volume.spec.get("source", {})
+
+
+def volume_for(claim: PersistentVolumeClaim) -> DataVolume:
+    """It goes with the claim, and not the other way round."""
+    meta, spec = claim.metadata, claim.spec
+    asked = spec.resources.requests if spec.resources is not None else {}
+    wanted: dict[str, object] = {"accessModes": list(spec.access_modes), "resources": {"requests": dict(asked)}}
+    if spec.volume_mode:
+        wanted["volumeMode"] = spec.volume_mode
+    if spec.storage_class_name:
+        wanted["storageClassName"] = spec.storage_class_name
+    owner = OwnerReference(claim.api_version, claim.kind, meta.name, meta.uid)
+    now = {KEY_BIND_NOW: ""} if KEY_BIND_NOW in meta.annotations else {}
+    return DataVolume(
+        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, annotations=now, owner_references=[owner]),
+        spec={"source": {"upload": {}}, "pvc": wanted},
+    )
+
+
+def is_archive(claim: PersistentVolumeClaim) -> bool:
+    return claim.metadata.annotations.get(KEY_CONTENT_TYPE, _CLAIM_KIND) not in (_CLAIM_KIND, "")
 
 
 def is_populated(volume: DataVolume, claim: PersistentVolumeClaim) -> bool:

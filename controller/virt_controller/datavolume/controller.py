@@ -59,12 +59,14 @@ class DataVolumeController:
         self._whose = Whose(client, clock)
         self._writes: OwnWrites[DataVolume] = OwnWrites()
         volumes.add_handler(self._wake, lambda _old, new: self._wake(new), self._gone)
-        claims.add_handler(self._wake, lambda _old, new: self._wake(new), self._wake)
+        claims.add_handler(self._claim_changed, lambda _old, new: self._claim_changed(new), self._wake)
         pods.add_handler(self._pod_changed, lambda _old, new: self._pod_changed(new), self._pod_changed)
 
     def reconcile(self, key: str) -> Result | None:
         cached = self._volumes.get(key)
-        if cached is None or is_terminating(cached):
+        if cached is None:
+            return self._begin_with(key)
+        if is_terminating(cached):
             return None
         if not self._whose.ours():
             return Result(_NOT_OURS_S)
@@ -74,6 +76,21 @@ class DataVolumeController:
         decision = decide(volume, spec, world, self._clock.now())
         self._act(volume, spec, world, decision)
         return Result(decision.recheck_s) if decision.recheck_s is not None else None
+
+    def _begin_with(self, key: str) -> Result | None:
+        """A claim that was there first and asks for an upload."""
+        claim = self._claims.get(key)
+        if claim is None or is_terminating(claim) or not claims.asks_for_upload(claim):
+            return None
+        if not self._whose.ours():
+            return Result(_NOT_OURS_S)
+        if claims.is_archive(claim):
+            # The reason is the one by which clients that wait for such a claim stop waiting.
+            words = "Virtpod's importer takes disks only, no archives"
+            self._recorder.event(claim, names.EVENT_WARNING, "ProvisioningFailed", words)
+            return None
+        self._create(claims.volume_for(claim))
+        return None
 
     def _look(self, volume: DataVolume, spec: DataVolumeSpec) -> World:
         claim = self._claims.get(key_of(volume))
@@ -89,7 +106,7 @@ class DataVolumeController:
             progress=self._ask(pod) if pod is not None else None,
             first_consumer=unbound and self._waits_for_consumer(claim),
             source=self._filled(source) if source else None,
-            users=self._users(source) if source else (),
+            users=self._users(source or (key_of(volume) if claim and claims.came_first(volume, claim) else "")),
         )
 
     def _filled(self, key: str) -> PersistentVolumeClaim | None:
@@ -101,6 +118,8 @@ class DataVolumeController:
 
     def _users(self, key: str) -> tuple[str, ...]:
         """Machines that may be writing to it."""
+        if not key:
+            return ()
         vmis = self._vmis.by_index(VOLUME_INDEX, key)
         return tuple(sorted(f"VMI {vmi.metadata.name}" for vmi in vmis if not is_final(vmi)))
 
@@ -131,7 +150,7 @@ class DataVolumeController:
         if decision.delete_pod and world.pod is not None:
             self._delete(world.pod)
 
-    def _create(self, made: PersistentVolumeClaim | Pod) -> None:
+    def _create(self, made: PersistentVolumeClaim | Pod | DataVolume) -> None:
         try:
             self._client.create(made)
         except AlreadyExists:
@@ -172,6 +191,12 @@ class DataVolumeController:
         """A claim has the name of its DataVolume."""
         if self._volumes.get(key_of(obj)) is not None:
             self._queue.add(key_of(obj))
+
+    def _claim_changed(self, claim: PersistentVolumeClaim) -> None:
+        if claims.asks_for_upload(claim):
+            self._queue.add(key_of(claim))
+        else:
+            self._wake(claim)
 
     def _gone(self, volume: DataVolume) -> None:
         self._writes.forget(volume.metadata.uid)

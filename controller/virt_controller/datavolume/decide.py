@@ -51,7 +51,7 @@ class World:
     first_consumer: bool = False
     #: The claim that is copied.
     source: PersistentVolumeClaim | None = None
-    #: Who uses that claim now.
+    #: Who uses that claim now, or the one that is to be filled, if it was there first.
     users: Sequence[str] = ()
 
 
@@ -141,7 +141,8 @@ def _before_pod(state: _State, spec: DataVolumeSpec, world: World) -> Decision:
         phase = dv.FIRST_CONSUMER if waiting else dv.PENDING
         return Decision(state.phase(phase, bound=(names.FALSE, claim.status.phase or REASON_PENDING, words)))
     if world.users:
-        return state.waits(REASON_IN_USE, f"the claim to copy is used by {', '.join(world.users)}")
+        what = "the claim to copy" if kind_of(spec) == importplan.CLONE else "the claim"
+        return state.waits(REASON_IN_USE, f"{what} is used by {', '.join(world.users)}")
     if kind_of(spec) == importplan.CLONE and world.source is None:
         return state.waits(REASON_NO_SOURCE, "the claim to copy is gone")
     scheduled = _PHASES.get(kind_of(spec), _IMPORT)[0]

@@ -41,6 +41,7 @@ KEY_POPULATED_FOR = f"{_KEY}storage.populatedFor"
 KEY_PREPOPULATED = f"{_KEY}storage.prePopulated"
 KEY_CONTENT_TYPE = f"{_KEY}storage.contentType"
 KEY_BIND_NOW = f"{_KEY}storage.bind.immediate.requested"
+KEY_UPLOAD_TARGET = f"{_KEY}storage.upload.target"
 KEY_POD_PHASE = f"{_KEY}storage.pod.phase"
 KEY_POD_READY = f"{_KEY}storage.pod.ready"
 

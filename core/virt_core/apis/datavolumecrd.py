@@ -10,6 +10,7 @@ from typing import Any
 from virt_core.apis import names
 from virt_core.apis.datavolume import DEFINITION, LABEL_IMPORTER, DataVolumeSpec, DataVolumeStatus
 from virt_core.apis.schema import struct_schema
+from virt_core.apis.upload import CDIConfigSpec, CDIConfigStatus
 
 Schema = dict[str, Any]
 
@@ -99,6 +100,26 @@ def _role(name: str, verbs: list[str], part_of: tuple[str, ...]) -> Schema:
         "kind": "ClusterRole",
         "metadata": {"name": f"virtpod:datavolumes:{name}", "labels": {names.LABEL_APP: "", **labels}},
         "rules": [{"apiGroups": ["cdi.kubevirt.io"], "resources": ["datavolumes"], "verbs": verbs}],
+    }
+
+
+def config_definition() -> Schema:
+    """The kind by which clients learn where to send disks to. Without a subresource: one hand writes all of it."""
+    properties: Schema = {"apiVersion": {"type": "string"}, "kind": {"type": "string"}, "metadata": {"type": "object"}}
+    properties |= {"spec": struct_schema(CDIConfigSpec), "status": struct_schema(CDIConfigStatus)}
+    properties["spec"]["properties"]["uploadProxyURLOverride"] |= {"pattern": "^(https://)?[^\\s/]+(/[^\\s]*)?$"}
+    description = "Where clients send disks to. Of its name only `config` is read."
+    schema = {"type": "object", "description": description, "properties": properties}
+    version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    called = {"plural": "cdiconfigs", "singular": "cdiconfig", "kind": "CDIConfig", "listKind": "CDIConfigList"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "cdiconfigs.cdi.kubevirt.io",
+            "labels": {names.LABEL_APP: "", LABEL_IMPORTER: "true"},
+        },
+        "spec": {"group": "cdi.kubevirt.io", "scope": "Cluster", "names": called, "versions": [version]},
     }
 
 

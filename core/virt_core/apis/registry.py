@@ -96,6 +96,8 @@ _KINDS: tuple[tuple[str, str, str, str], ...] = (
     ("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshotContent:volumesnapshotcontents:cluster"),
     ("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshotClass:volumesnapshotclasses:cluster"),
     ("cdi.kubevirt.io", "v1beta1", "datavolume", "DataVolume:datavolumes:ns StorageProfile:storageprofiles:cluster"),
+    ("cdi.kubevirt.io", "v1beta1", "upload", "CDIConfig:cdiconfigs:cluster"),
+    ("upload.cdi.kubevirt.io", "v1beta1", "upload", "UploadTokenRequest:uploadtokenrequests:ns"),
     (
         "k8s.cni.cncf.io",
         "v1",

@@ -30,6 +30,7 @@ NAMES = (
     "roles.yaml",
     "webhooks.yaml",
     "apiservice.yaml",
+    "uploads.yaml",
 )
 #: Stands for the base64 CA bundle that the installer knows.
 CA_BUNDLE_PLACEHOLDER = "Q0FfQlVORExF"

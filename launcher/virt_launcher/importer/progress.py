@@ -11,6 +11,8 @@ from virt_core.apis.importplan import PATH_PROGRESS, PROGRAM, Progress
 
 _TIMEOUT_S = 5.0
 _AT_ONCE = 8
+#: How long its end waits at most.
+_LOOK_S = 0.02
 
 
 class Meter:
@@ -75,5 +77,5 @@ def serve(meter: Meter, address: tuple[str, int], handler: type[Handler] = Handl
     """In a thread that ends with the process."""
     bound = type("Bound", (handler,), {"meter": meter})
     server = Server(address, bound)
-    threading.Thread(target=server.serve_forever, name="progress", daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(_LOOK_S,), name="progress", daemon=True).start()
     return server

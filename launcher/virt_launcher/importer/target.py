@@ -10,11 +10,14 @@ import fcntl
 import os
 import stat
 import struct
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from virt_core.apis import importplan, names
 from virt_core.runtime.files import SafeDir
 from virt_launcher.importer.errors import Refused, clear_space_errors
+from virt_launcher.importer.hands import Hands
 
 GRAIN = 1 << 16
 _ZEROS = bytes(GRAIN)
@@ -31,7 +34,11 @@ class Sink(Protocol):
     def announce(self, size: int) -> None:
         """How large the disk is. Raises Refused when there is no room for it."""
 
-    def place(self, offset: int, data: bytes | memoryview) -> None: ...
+    def place(self, offset: int, data: bytes, start: int = 0, end: int | None = None) -> None:
+        """Bytes of `data` from `start` to `end`. What an earlier one has met may be raised here."""
+
+    def unpack(self, offset: int, size: int, make: Callable[[], bytes]) -> None:
+        """Likewise what `make` makes, which is not more than `size`; it is called in another thread."""
 
 
 class Target:
@@ -42,6 +49,7 @@ class Target:
     def __init__(self, fd: int, room: int) -> None:
         self._fd, self._room = fd, room
         self.size = 0
+        self._hands = Hands()
 
     def announce(self, size: int) -> None:
         if size > self._room:
@@ -51,32 +59,51 @@ class Target:
             )
         self.size = size
 
-    def place(self, offset: int, data: bytes | memoryview) -> None:
-        """Runs of blocks that are not zero, clipped at the end of the disk."""
-        view = memoryview(data)[: max(self.size - offset, 0)]
-        start = 0
-        for at in range(0, len(view), GRAIN):
-            piece = view[at : at + GRAIN]
-            if piece == _ZEROS[: len(piece)]:
-                self._write(offset + start, view[start:at])
-                start = at + len(piece)
-        self._write(offset + start, view[start:])
+    def place(self, offset: int, data: bytes, start: int = 0, end: int | None = None) -> None:
+        """Clipped at the end of the disk as it is announced now."""
+        end = min(len(data) if end is None else end, start + max(self.size - offset, 0))
+        if start < end:
+            self._hands.do(offset // GRAIN, partial(self._place, offset, data, start, end), end - start)
+
+    def unpack(self, offset: int, size: int, make: Callable[[], bytes]) -> None:
+        room = max(self.size - offset, 0)
+        # Counted twice: packed and unpacked.
+        self._hands.do(offset // GRAIN, partial(self._unpack, offset, room, make), 2 * size)
+
+    def _unpack(self, offset: int, room: int, make: Callable[[], bytes]) -> None:
+        data = make()
+        self._place(offset, data, 0, min(len(data), room))
+
+    def _place(self, offset: int, data: bytes, start: int, end: int) -> None:
+        """Runs of blocks that are not zero."""
+        view, shift, begun = memoryview(data), offset - start, start
+        for at in range(start, end, GRAIN):
+            after = min(at + GRAIN, end)
+            if data.startswith(_ZEROS if after - at == GRAIN else _ZEROS[: after - at], at):
+                self._write(shift + begun, view[begun:at])
+                begun = after
+        self._write(shift + begun, view[begun:end])
 
     def _write(self, offset: int, view: memoryview) -> None:
+        if not view:
+            return
         with clear_space_errors(self.what):
             while view:
                 done = os.pwrite(self._fd, view, offset)
                 offset, view = offset + done, view[done:]
 
     def sync(self) -> None:
+        self._hands.wait()
         with clear_space_errors(self.what):
             os.fdatasync(self._fd)
 
     def read(self, offset: int, length: int) -> bytes:
+        self._hands.wait()
         return os.pread(self._fd, length, offset)
 
     def allocate(self) -> None:
         """All of its blocks, whatever is in them."""
+        self._hands.wait()
         with clear_space_errors(self.what):
             os.posix_fallocate(self._fd, 0, self.size)
 
@@ -88,6 +115,7 @@ class Target:
         raise NotImplementedError
 
     def close(self) -> None:
+        self._hands.close()
         os.close(self._fd)
 
 
@@ -104,9 +132,11 @@ class FileTarget(Target):
         super().__init__(fd, room)
 
     def begin(self) -> None:
+        self._hands.forget()
         os.ftruncate(self._fd, 0)
 
     def finish(self) -> None:
+        self._hands.wait()
         with clear_space_errors(self.what):
             os.ftruncate(self._fd, self.size)
             os.fsync(self._fd)
@@ -128,6 +158,7 @@ class DeviceTarget(Target):
         super().__init__(fd, min(room, self._length) if room else self._length)
 
     def begin(self) -> None:
+        self._hands.forget()
         for at in range(0, self._length, _STEP):
             self._zero(at, min(_STEP, self._length - at))
 
@@ -142,5 +173,6 @@ class DeviceTarget(Target):
         """It has all that it has."""
 
     def finish(self) -> None:
+        self._hands.wait()
         with clear_space_errors(self.what):
             os.fsync(self._fd)

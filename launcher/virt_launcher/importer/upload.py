@@ -5,8 +5,10 @@ Nobody on the Pod network reaches that port. Who may forward a port of the Pod, 
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import ClassVar
 
@@ -21,6 +23,7 @@ from virt_launcher.importer.progress import Meter, Server
 _SILENCE_S = 60.0
 #: Nobody has sent anything: the Pod ends, and virt-controller makes another one.
 _IDLE_S = 24 * 3600.0
+_SIZE_LINE, _MAX_CHUNK = 32, 1 << 24
 
 
 class Receiver:
@@ -63,12 +66,15 @@ class _Handler(BaseHTTPRequestHandler):
     server_version, sys_version = importplan.PROGRAM, ""
 
     def do_POST(self) -> None:
-        length = self.headers.get("Content-Length", "")
-        if self.path != importplan.PATH_UPLOAD or not length.isdigit():
+        length, chunked = self.headers.get("Content-Length", ""), self.headers.get("Transfer-Encoding") == "chunked"
+        if self.path != importplan.PATH_UPLOAD or length.isdigit() == chunked:
             self._answer(404 if length.isdigit() else 411, "POST a disk with its length to " + importplan.PATH_UPLOAD)
             return
         try:
-            report = self.receiver.take(self._body(int(length)), int(length))
+            if chunked:
+                report = self.receiver.take(self._chunks(), -1)
+            else:
+                report = self.receiver.take(self._body(int(length)), int(length))
             self._answer(200, f"{report.format}, {report.virtual_size} bytes")
         except Refused as error:
             self._answer(400, str(error))
@@ -84,9 +90,25 @@ class _Handler(BaseHTTPRequestHandler):
             left -= len(data)
             yield data
 
+    def _chunks(self) -> Iterator[bytes]:
+        """The end is said, so that a part does not pass for the whole."""
+        while True:
+            size = self.rfile.readline(_SIZE_LINE).strip()
+            if not re.fullmatch(rb"[0-9a-fA-F]{1,8}", size) or int(size, 16) > _MAX_CHUNK:
+                raise Trouble("the sender broke off, or does not send chunks")
+            if not int(size, 16):
+                return
+            yield from self._body(int(size, 16))
+            if self.rfile.read(2) != b"\r\n":
+                raise Trouble("the sender broke off, or does not send chunks")
+
     def _answer(self, code: int, text: str) -> None:
+        """A sender that has gone does not read it; what came stands all the same."""
         self.close_connection = True
-        body = text.encode()
+        with suppress(ConnectionError):
+            self._write(code, text.encode())
+
+    def _write(self, code: int, body: bytes) -> None:
         self.send_response(code)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Length", str(len(body)))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import threading
 from functools import cache
 
 _WINDOW_LOG_MAX, _MAX_WINDOW = 100, 27  # 128 MiB, as the program `zstd` takes without being asked
-_ROOM = 1 << 17
+_ROOM = 1 << 20
 
 
 class ZstdError(ValueError):
@@ -25,6 +26,8 @@ def _library() -> ctypes.CDLL:
         raise ZstdError("this image has no libzstd") from error
     lib.ZSTD_createDStream.restype = ctypes.c_void_p
     lib.ZSTD_freeDStream.argtypes = [ctypes.c_void_p]
+    lib.ZSTD_initDStream.argtypes = [ctypes.c_void_p]
+    lib.ZSTD_initDStream.restype = ctypes.c_size_t
     lib.ZSTD_DCtx_setParameter.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_int]
     lib.ZSTD_DCtx_setParameter.restype = ctypes.c_size_t
     lib.ZSTD_decompressStream.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
@@ -52,12 +55,16 @@ class ZstdDecompressor:
         if stream:
             self._lib.ZSTD_freeDStream(stream)
 
+    def reset(self) -> None:
+        self._lib.ZSTD_initDStream(self._stream)
+        self._length, self._at, self._full, self.complete = 0, 0, False, True
+
     def give(self, data: bytes) -> None:
         self._source = ctypes.create_string_buffer(data, max(len(data), 1))
         self._length, self._at = len(data), 0
 
     def take(self) -> bytes:
-        """The next piece, at most 128 KiB; empty: give more. Raises ZstdError."""
+        """The next piece, at most 1 MiB; empty: give more. Raises ZstdError."""
         while self._at < self._length or self._full:
             inside = _Buffer(ctypes.addressof(self._source), self._length, self._at)
             outside = _Buffer(ctypes.addressof(self._room), _ROOM, 0)
@@ -70,9 +77,16 @@ class ZstdDecompressor:
         return b""
 
 
+_own = threading.local()
+
+
 def unpack(data: bytes, limit: int) -> bytes:
-    """All of it, up to `limit` bytes."""
-    unpacker, out = ZstdDecompressor(), b""
+    """All of it, up to `limit` bytes. Each thread has its own unpacker, which begins anew each time."""
+    unpacker: ZstdDecompressor | None = getattr(_own, "unpacker", None)
+    if unpacker is None:
+        unpacker = _own.unpacker = ZstdDecompressor()
+    unpacker.reset()
+    out = b""
     unpacker.give(data)
     while len(out) < limit and (piece := unpacker.take()):
         out += piece

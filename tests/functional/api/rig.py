@@ -25,18 +25,23 @@ from virt_api.frontproxy import FrontProxy
 from virt_api.kube import Kube
 from virt_api.nodes import Nodes
 from virt_api.server import HttpServer, ServingTls
+from virt_api.uploads.tunnel import Forwarder
 from virt_core.apis import names
 from virt_core.apis.auth import SubjectAccessReview, TokenReview, TokenReviewStatus, UserInfo
 from virt_core.apis.base import from_plain, to_plain
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.domain import DomainSpec
 from virt_core.apis.meta import Condition, ObjectMeta
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.nodes import Namespace, Node
+from virt_core.apis.pods import Pod
 from virt_core.apis.policy import MigrationPolicy
+from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine, VirtualMachineInstanceTemplateSpec, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.vmistatus import VirtualMachineInstanceNetworkInterface, VirtualMachineInstanceStatus
 from virt_core.kube.configvalues import ClusterConfig
+from virt_core.kube.connect import Connection
 from virt_core.kube.errors import ApiError, Conflict, Invalid, NotFound
 from virt_core.kube.patch import Patch
 from virt_core.rpc.server import serve_tcp
@@ -70,10 +75,16 @@ class FakeClient:
         self.namespaces: dict[str, Namespace] = {"default": Namespace(metadata=ObjectMeta(name="default"))}
         self.jobs: list[tuple[VirtualMachineInstanceMigration, bool]] = []
         self.create_failures: list[ApiError] = []
+        self.claims: dict[str, PersistentVolumeClaim] = {}
+        self.pods: dict[str, Pod] = {}
+        self.volumes: dict[str, DataVolume] = {}
 
     def _kept(self, cls: type[Any]) -> dict[str, Any]:
         kept: dict[type[Any], dict[str, Any]] = {
             Node: self.nodes,
+            PersistentVolumeClaim: self.claims,
+            Pod: self.pods,
+            DataVolume: self.volumes,
             Namespace: self.namespaces,
             VirtualMachine: self.vms,
             VirtualMachineInstance: self.vmis,
@@ -349,7 +360,8 @@ def make_node(name: str, port: int) -> Node:
 
 
 @contextmanager
-def running(directory: Path) -> Iterator[Rig]:
+def running(directory: Path, behind: Connection | None = None) -> Iterator[Rig]:
+    """`behind`: the API server that leads to importers; without one no uploads are taken."""
     ca, proxy_ca = CertAuthority("virtpod"), CertAuthority("front-proxy")
     handler_tls = ca.issue("virt-handler", names.tls_name_node("node1")).write(directory / "handler")
     node = FakeNode()
@@ -363,7 +375,7 @@ def running(directory: Path) -> Iterator[Rig]:
     clock = FakeClock()
     apps: list[web.Application] = []
     settings = Settings(ClusterConfig(default_architecture="amd64", feature_gates=ALL_GATES))
-    build = builder(client, TlsFiles(own), clock, apps, settings)
+    build = builder(client, TlsFiles(own), clock, apps, settings, behind)
     server = HttpServer("127.0.0.1", 0, ServingTls(TlsFiles(serving, ca=False), proxy_ca.pem), build)
     stop = threading.Event()
     thread = threading.Thread(target=server.run, args=(stop,), name="http")
@@ -383,11 +395,17 @@ def serve_node(node: FakeNode, tls: Path, port: int = 0) -> Any:
 
 
 def builder(
-    client: FakeClient, tls: TlsFiles, clock: FakeClock, apps: list[web.Application], settings: Settings
+    client: FakeClient,
+    tls: TlsFiles,
+    clock: FakeClock,
+    apps: list[web.Application],
+    settings: Settings,
+    behind: Connection | None = None,
 ) -> Callable[[], Any]:
     def build() -> tuple[web.Application, Callable[[], Awaitable[None]]]:
         kube = Kube(client)
         nodes = Nodes(kube, tls, 1)
+        forwarder = Forwarder(behind) if behind is not None else None
         services = app.Services(
             kube=kube,
             nodes=nodes,
@@ -396,9 +414,13 @@ def builder(
             config=settings.config,
             live_config=lambda: settings.config,
             clock=clock,
+            forwarder=forwarder,
+            token_key=lambda: tls.current().key,
         )
 
         async def close() -> None:
+            if forwarder is not None:
+                await forwarder.close()
             await nodes.close()
             kube.close()
 

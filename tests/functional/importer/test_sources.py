@@ -8,6 +8,7 @@ import http.client
 import io
 import json
 import socket
+import struct
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -238,6 +239,35 @@ def eventually_post(port: int, body: bytes) -> tuple[int, str]:
     found = eventually(attempt)
     assert found is not None
     return found
+
+
+def test_a_sender_that_goes_before_the_answer_leaves_a_whole_disk(tmp_path: Path, filler: Filler) -> None:
+    """It has sent everything: that it does not listen any more changes nothing, and nobody waits on."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    reports: list[Any] = []
+    thread = threading.Thread(target=lambda: reports.append(receive(filler, Meter(), port)), name="receiver")
+    thread.start()
+    head = f"POST /v1beta1/upload HTTP/1.1\r\nHost: x\r\nContent-Length: {len(RAW)}\r\n\r\n".encode()
+    sender = eventually(lambda: _connected(port))
+    assert isinstance(sender, socket.socket)
+    sender.sendall(head + RAW)
+    # Gone at once, and the answer meets a reset.
+    sender.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    filled = tmp_path / "claim" / "disk.img"
+    eventually(lambda: (tmp_path / "claim" / ".disk.img.part").stat().st_size > 0 or filled.exists())
+    sender.shutdown(socket.SHUT_RD)
+    eventually(filled.exists)
+    sender.close()
+    thread.join(20)
+    assert [each.reason for each in reports] == ["Completed"]
+
+
+def _connected(port: int) -> socket.socket | None:
+    try:
+        return socket.create_connection(("127.0.0.1", port), 5)
+    except ConnectionRefusedError:
+        return None
 
 
 def test_only_one_sender_at_a_time(filler: Filler) -> None:

@@ -70,6 +70,10 @@ class World:
     def status(self) -> Any:
         return self.kube.objects[VOLUME].get("status", {})
 
+    def told(self) -> list[str]:
+        """The reasons of the Events that were written."""
+        return [each["reason"] for path, each in list(self.kube.objects.items()) if "/events/" in path]
+
 
 @contextmanager
 def world(kube: FakeKube) -> Iterator[World]:
@@ -118,6 +122,8 @@ def test_a_claim_is_made_filled_and_told(kube: FakeKube) -> None:
         assert it.status()["phase"] == "Succeeded"
         assert POD not in kube.objects
         assert kube.objects[CLAIM]["metadata"]["annotations"]["cdi.kubevirt.io/storage.pod.phase"] == "Succeeded"
+        # Events are written by a thread of their own, beside the work: the last one must be there before we count.
+        eventually(lambda: "Completed" in it.told())
         before = len(kube.methods("PATCH", "POST", "DELETE"))
         it.look()
         assert kube.methods("PATCH", "POST", "DELETE")[before:] == []
@@ -141,3 +147,67 @@ def test_a_pod_that_only_has_the_name_is_not_believed(kube: FakeKube) -> None:
         kube.put(POD, {"metadata": {"labels": {names.LABEL_APP: names.APP_IMPORTER}}, "status": state})
         it.look()
         assert it.status()["phase"] == "ImportScheduled"
+
+
+def _claim(kube: FakeKube, **annotations: str) -> None:
+    kube.put(DEFINITION, definition() | {"metadata": {"name": "x", "labels": {LABEL_IMPORTER: "true"}}})
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeMode": "Block"}
+    meta = {"annotations": {"cdi.kubevirt.io/storage.upload.target": "", **annotations}}
+    kube.put(CLAIM, {"metadata": meta, "spec": spec, "status": {"phase": "Bound"}})
+
+
+def test_a_claim_that_was_there_first_gets_a_data_volume_that_goes_with_it(kube: FakeKube) -> None:
+    """As `virtctl image-upload pvc` makes it; the claim does not become the DataVolume's."""
+    _claim(kube, **{"cdi.kubevirt.io/storage.bind.immediate.requested": ""})
+    with world(kube) as it:
+        it.look()
+        made = kube.objects[VOLUME]
+        assert made["spec"]["source"] == {"upload": {}}
+        assert made["spec"]["pvc"]["volumeMode"] == "Block"
+        assert made["metadata"]["ownerReferences"][0]["uid"] == kube.objects[CLAIM]["metadata"]["uid"]
+        assert "cdi.kubevirt.io/storage.bind.immediate.requested" in made["metadata"]["annotations"]
+        it.look()
+        assert it.status()["phase"] == "UploadScheduled"
+        assert POD in kube.objects
+        assert not kube.objects[CLAIM]["metadata"].get("ownerReferences")
+
+
+@pytest.mark.parametrize(
+    "annotations",
+    [{"cdi.kubevirt.io/storage.pod.phase": "Succeeded"}, {"cdi.kubevirt.io/storage.contentType": "archive"}],
+)
+def test_a_claim_that_is_filled_or_is_for_an_archive_gets_none(kube: FakeKube, annotations: dict[str, str]) -> None:
+    _claim(kube, **annotations)
+    with world(kube) as it:
+        it.look()
+        if "archive" in annotations.values():
+            eventually(lambda: "ProvisioningFailed" in it.told())
+    assert VOLUME not in kube.objects
+
+
+def test_a_data_volume_that_only_says_so_does_not_get_a_claim_that_asks_for_nothing(kube: FakeKube) -> None:
+    """Whoever may make DataVolumes could else have any claim of the namespace written over."""
+    _claim(kube)
+    kube.put(CLAIM, {**kube.objects[CLAIM], "metadata": {**kube.objects[CLAIM]["metadata"], "annotations": {}}})
+    owner = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "name": "disk"}
+    owner["uid"] = kube.objects[CLAIM]["metadata"]["uid"]
+    spec = {"source": {"upload": {}}, "pvc": {"accessModes": ["ReadWriteOnce"]}}
+    kube.put(VOLUME, {"metadata": {"ownerReferences": [owner]}, "spec": spec})
+    with world(kube) as it:
+        it.look()
+        assert "not this DataVolume's" in it.status()["conditions"][0]["message"]
+    assert POD not in kube.objects
+
+
+def test_a_claim_that_a_machine_uses_is_not_written_to(kube: FakeKube) -> None:
+    _claim(kube)
+    volume = {"name": "d", "persistentVolumeClaim": {"claimName": "disk"}}
+    kube.put(
+        "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/user",
+        {"spec": {"domain": {"devices": {}}, "volumes": [volume]}, "status": {"phase": "Running"}},
+    )
+    with world(kube) as it:
+        it.look()
+        it.look()
+        assert any("used by VMI user" in each.get("message", "") for each in it.status()["conditions"])
+    assert POD not in kube.objects

@@ -33,9 +33,14 @@ class Disk:
             raise Refused(importplan.TOO_SMALL, "too small")
         self.size = size
 
-    def place(self, offset: int, data: bytes | memoryview) -> None:
+    def place(self, offset: int, data: bytes, start: int = 0, end: int | None = None) -> None:
         assert 0 <= offset < self.size
-        self.placed += len(data)
+        self.placed += len(data[start:end])
+
+    def unpack(self, offset: int, size: int, make: Callable[[], bytes]) -> None:
+        data = make()
+        assert len(data) <= size
+        self.place(offset, data)
 
 
 def take(image: bytes, room: int = 64 * MIB, *, piece: int = 100_000, spare: Callable[[], int] | None = None) -> Disk:

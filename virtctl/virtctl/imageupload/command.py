@@ -13,9 +13,12 @@ from virtctl.cli import command as declare
 from virtctl.options import Settings
 
 if TYPE_CHECKING:
+    from virtctl.imageupload.proxy import Proxy
     from virtctl.session import Session
 
 _POLL_S = 1.0
+#: A proxy may answer before the disk is whole; its conversion is bounded by whoever does it.
+_PROCESSING_S = 24 * 3600
 _TYPES = ("dv", "pvc")
 _PREFIX = "instancetype.kubevirt.io/default-"
 
@@ -40,31 +43,37 @@ _PREFIX = "instancetype.kubevirt.io/default-"
 @click.option("--default-preference", default="", help="Preference for VMs that boot from it.")
 @click.option("--default-preference-kind", default="", help="Its kind.")
 @click.option("--wait-secs", default=300, show_default=True, help="How long the importer may take to listen.")
+@click.option("--uploadproxy-url", default="", help="Where disks are sent to. Default: what the cluster says.")
+@click.option("--insecure", is_flag=True, help="Take any certificate of the upload proxy.")
 @click.option("--retry", default=5, show_default=True, help="How often to send it anew after a failure.")
 def command(settings: Settings, kind: str, name: str, image_path: Path, **given: Any) -> None:
     """Upload a disk image into a DataVolume.
 
-    The way leads over the API server to the Pod that fills the claim, so it needs the right to forward ports of Pods.
+    It is sent to the cluster's upload proxy, which needs the right to create uploadtokenrequests. Where the cluster
+    names none, it goes over the API server to the Pod that fills the claim: that needs the right to forward its ports.
     """
     from virtctl.session import session
 
     if kind == "pvc":
         raise click.UsageError("only DataVolumes can be uploaded to: use dv, which makes a claim of that name")
     with session(settings) as cluster:
-        _check_importer(cluster)
+        from virtctl.imageupload.proxy import find
+
+        proxy = find(cluster, given["uploadproxy_url"], insecure=given["insecure"])
+        _check_importer(cluster, direct=proxy is None)
         if not given["no_create"]:
             cluster.client.create(_data_volume(cluster.namespace, name, image_path, **given))
             click.echo(f"DataVolume {cluster.namespace}/{name} created")
         if _wait(cluster, name, given["wait_secs"]):
             click.echo(f"DataVolume {name} has been filled already")
             return
-        told = _send(cluster, name, image_path, given["retry"])
-        _wait_done(cluster, name, given["wait_secs"])
+        told = _send(cluster, name, image_path, given["retry"], proxy)
+        _wait_done(cluster, name, given["wait_secs"] if proxy is None else _PROCESSING_S)
     click.echo(f"Uploading {image_path} completed successfully: {told}")
 
 
-def _check_importer(cluster: Session) -> None:
-    """The other importer wants to be spoken to in another way."""
+def _check_importer(cluster: Session, *, direct: bool) -> None:
+    """CDI's importer takes disks from its proxy only."""
     from virt_core.apis.apiextensions import CustomResourceDefinition
     from virt_core.apis.datavolume import DEFINITION, LABEL_IMPORTER
     from virt_core.kube.errors import Forbidden, NotFound
@@ -75,9 +84,9 @@ def _check_importer(cluster: Session) -> None:
         return  # A user need not be allowed to look; whoever fills it will be found out below.
     except NotFound as error:
         raise click.ClickException("the cluster has no DataVolumes (the chart's value dataVolumes.enabled)") from error
-    if LABEL_IMPORTER not in labels:
+    if direct and LABEL_IMPORTER not in labels:
         raise click.ClickException(
-            "this cluster's DataVolumes are CDI's, whose upload proxy this virtctl does not speak to"
+            "this cluster's DataVolumes are CDI's, and it names no upload proxy: give --uploadproxy-url"
         )
 
 
@@ -140,13 +149,16 @@ def _until(cluster: Session, name: str, wanted: set[str], wait_s: float) -> str:
             time.sleep(_POLL_S)
 
 
-def _send(cluster: Session, name: str, path: Path, retries: int) -> str:
+def _send(cluster: Session, name: str, path: Path, retries: int, proxy: Proxy | None) -> str:
     from virt_core.apis.importplan import pod_name
+    from virtctl.imageupload import proxy as by_proxy
     from virtctl.imageupload.send import SendError, send
     from virtctl.stream.websocket import HandshakeRefused
 
     for attempt in range(max(retries, 0) + 1):
         try:
+            if proxy is not None:
+                return by_proxy.send(cluster, proxy, name, path)
             return send(cluster.connection, cluster.namespace, pod_name(name), path)
         except SendError as error:
             if error.final or attempt >= retries:

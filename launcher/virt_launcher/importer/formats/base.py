@@ -75,17 +75,26 @@ class Blocks:
                 raise refuse("blocks of the file overlap")
 
     def feed(self, data: bytes) -> None:
+        """What lies in one piece in the file and on the disk is placed in one piece."""
         start, end = self.position, self.position + len(data)
-        while self._next < len(self._order) and self._order[self._next] < end:
-            block = self._order[self._next]
-            low, high = max(block, start), min(block + self._length, end)
-            if low < high:
-                view = memoryview(data)[low - start : high - start]
-                self._sink.place(self._places[block] + low - block, view)
+        offset, low, high = 0, 0, 0  # The piece: where on the disk, and which bytes of the file.
+        while self._next < len(self._order) and (block := self._order[self._next]) < end:
+            begin, stop = max(block, start), min(block + self._length, end)
+            where = self._places[block] + begin - block
+            if begin == high and where == offset + high - low:
+                high = stop
+            else:
+                self._place(offset, data, low - start, high - start)
+                offset, low, high = where, begin, max(stop, begin)
             if block + self._length > end:
                 break
             self._next += 1
+        self._place(offset, data, low - start, high - start)
         self.position = end
+
+    def _place(self, offset: int, data: bytes, start: int, end: int) -> None:
+        if start < end:
+            self._sink.place(offset, data, start, end)
 
     def finish(self, padded: int = 0) -> None:
         """`padded`: bytes that may be missing at the end of the last block."""

@@ -12,6 +12,7 @@ import zlib
 from array import array
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from virt_launcher.disks.images import BadImageError, Qcow2Header, qcow2_header
 from virt_launcher.importer import zstd
@@ -94,12 +95,31 @@ class Qcow2:
 
     def feed(self, data: bytes) -> None:
         data = self._rest + data if self._rest else data
-        view, size = memoryview(data), self._cluster
+        view, size, at = memoryview(data), self._cluster, 0
         whole = len(data) // size * size
-        for at in range(0, whole, size):
-            self._unit(view[at : at + size])
+        while at < whole:
+            if count := self._plain((whole - at) // size):
+                place = self._places[self._number] - 1
+                self._sink.place(place << self._bits, data, at, at + count * size)
+                self._open -= max(self._number + count - max(self._number, self._done), 0)
+                self._number += count
+                at += count * size
+            else:
+                self._unit(view[at : at + size])
+                at += size
         self._rest = data[whole:]
         self.settled = self._number << self._bits
+
+    def _plain(self, most: int) -> int:
+        """How many of the next clusters have their places on the disk, one behind the other. Tables have none."""
+        first = self._number
+        if not self._have_l1 or first >= len(self._places) or not (place := self._places[first]):
+            return 0
+        last = min(first + most, len(self._places))
+        for number in range(first, last):
+            if self._places[number] != place + number - first or number in self._hinted or number in self._awaited:
+                return number - first
+        return last - first
 
     def _unit(self, view: memoryview) -> None:
         number, self._number = self._number, self._number + 1
@@ -110,7 +130,7 @@ class Qcow2:
         elif number in self._awaited:
             self._take_l2(number, bytes(view))
         elif number < len(self._places) and (place := self._places[number]):
-            self._sink.place((place - 1) << self._bits, view)
+            self._sink.place((place - 1) << self._bits, bytes(view))
             self._open -= number >= self._done
         else:
             self._other(number, bytes(view))
@@ -193,17 +213,9 @@ class Qcow2:
         first, last = offset >> self._bits, (end - 1) >> self._bits
         parts = [self._past(number, missing=b"" if number == last else None) for number in range(first, last + 1)]
         start = offset - (first << self._bits)
-        data = b"".join(parts)[start : start + end - offset]
-        try:
-            if self._header.zstd:
-                plain = zstd.unpack(data, self._cluster)
-            else:
-                plain = zlib.decompressobj(-15).decompress(data, self._cluster)
-        except (zlib.error, zstd.ZstdError) as error:
-            raise refuse(f"a compressed cluster of it is broken: {error}") from error
-        if len(plain) != self._cluster:
-            raise refuse("a compressed cluster of it is broken: it is too short")
-        self._sink.place(guest << self._bits, plain)
+        data = (parts[0] if len(parts) == 1 else b"".join(parts))[start : start + end - offset]
+        make = partial(_unpacked, data, self._cluster, by_zstd=self._header.zstd)
+        self._sink.unpack(guest << self._bits, self._cluster, make)
 
     def _other(self, number: int, data: bytes) -> None:
         """Compressed clusters, or something that no table has named yet, or nothing that counts."""
@@ -252,6 +264,16 @@ class Qcow2:
                 self._unpack(offset, end, guest)
         if self._hinted:
             raise cut_off()
+
+
+def _unpacked(data: bytes, cluster: int, *, by_zstd: bool) -> bytes:
+    try:
+        plain = zstd.unpack(data, cluster) if by_zstd else zlib.decompressobj(-15).decompress(data, cluster)
+    except (zlib.error, zstd.ZstdError) as error:
+        raise refuse(f"a compressed cluster of it is broken: {error}") from error
+    if len(plain) != cluster:
+        raise refuse("a compressed cluster of it is broken: it is too short")
+    return plain
 
 
 def _numbers(data: bytes) -> array[int]:

@@ -10,6 +10,7 @@ import struct
 import sys
 import zlib
 from array import array
+from functools import partial
 
 from virt_launcher.disks.images import MAX_VIRTUAL_SIZE
 from virt_launcher.importer.formats.base import MAX_HEAD, SECTOR, Blocks, Headed, cut_off, refuse
@@ -121,45 +122,58 @@ def _words(head: bytes, offset: int, count: int) -> array[int]:
     return found
 
 
+def _unpacked(packed: bytes, grain: int, lengths: tuple[int, int]) -> bytes:
+    try:
+        data = zlib.decompressobj().decompress(packed, grain + 1)
+    except zlib.error as error:
+        raise refuse(f"a grain of it is broken: {error}") from error
+    if len(data) not in lengths:
+        raise refuse("a grain of it is broken: it has the wrong length")
+    return data
+
+
 class _Grains:
     """Markers, and behind each what it announces."""
 
     def __init__(self, sink: Sink, grain: int, size: int) -> None:
         self._sink, self._grain, self._size = sink, grain, size
-        self._rest = bytearray()
-        self._skip = 0
+        self._rest = b""
+        self._at, self._skip = 0, 0
         self._ended = False
 
     def feed(self, data: bytes) -> None:
-        self._rest += data
+        self._rest, self._at = self._rest[self._at :] + data, 0
         while not self._ended and self._one():
             pass
         if self._ended:
-            self._rest.clear()
+            self._rest, self._at = b"", 0
 
     def _one(self) -> bool:
         """One marker with what belongs to it; False: more bytes are needed."""
+        left = len(self._rest) - self._at
         if self._skip:
-            gone = min(self._skip, len(self._rest))
-            del self._rest[:gone]
+            gone = min(self._skip, left)
+            self._at += gone
             self._skip -= gone
             return bool(gone)
-        if len(self._rest) < SECTOR:
+        if left < SECTOR:
             return False
-        value, length = _MARKER.unpack_from(self._rest)
+        value, length = _MARKER.unpack_from(self._rest, self._at)
         if length == 0:
             return self._metadata(value)
         total = -(-(_MARKER.size + length) // SECTOR) * SECTOR
         if length > 2 * self._grain + SECTOR:
             raise refuse("a grain of it is larger than it can be")
-        if len(self._rest) < total:
+        if left < total:
             return False
-        self._place(value * SECTOR, bytes(self._rest[_MARKER.size : _MARKER.size + length]))
-        del self._rest[:total]
+        start = self._at + _MARKER.size
+        self._place(value * SECTOR, self._rest[start : start + length])
+        self._at += total
         return True
 
     def _metadata(self, sectors: int) -> bool:
-        kind = int.from_bytes(self._rest[_MARKER.size : _MARKER.size + 4], "little")
+        start = self._at + _MARKER.size
+        kind = int.from_bytes(self._rest[start : start + 4], "little")
         self._ended = kind == _END_OF_STREAM
         if sectors * SECTOR > MAX_HEAD:
             raise refuse("its tables are larger than any image of ours needs")
@@ -169,13 +183,8 @@ class _Grains:
     def _place(self, offset: int, packed: bytes) -> None:
         if offset % self._grain or offset >= self._size:
             raise refuse("a grain of it belongs to no place of its disk")
-        try:
-            data = zlib.decompressobj().decompress(packed, self._grain + 1)
-        except zlib.error as error:
-            raise refuse(f"a grain of it is broken: {error}") from error
-        if len(data) != min(self._grain, self._size - offset) and len(data) != self._grain:
-            raise refuse("a grain of it is broken: it has the wrong length")
-        self._sink.place(offset, data)
+        lengths = (self._grain, min(self._grain, self._size - offset))
+        self._sink.unpack(offset, self._grain, partial(_unpacked, packed, self._grain, lengths))
 
     def finish(self) -> None:
         if not self._ended:

@@ -1,0 +1,1 @@
+"""Uploads of disks where DataVolumes are ours: a token for a claim, and the way to its importer."""
