@@ -262,7 +262,7 @@ def test_a_patch_does_not_say_what_a_user_may_not(space: Space) -> None:
 
 
 def test_what_was_made_for_a_clone_goes_with_it(stored: Space) -> None:
-    """Patches that do not fit are found at once; a VM that the door refuses is given up by whoever deletes the clone."""
+    """Patches that do not fit are found at once; a VM that the door refuses is given up with its clone."""
     space = stored
     claim(space, "origin", "32Mi")
     space.apply(with_claim(vm("old", "Halted"), "origin"))
