@@ -23,7 +23,7 @@ from virt_core.apis.snapshot import (
     VirtualMachineSnapshotContent,
 )
 from virt_core.apis.storage import PersistentVolumeClaim
-from virt_core.apis.vm import VirtualMachine
+from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.controller import Result
@@ -79,8 +79,7 @@ class RestoreController:
             return None
         restore = self._writes.freshest(cached)
         if is_terminating(restore):
-            self._unlock(restore)
-            self._let_go(restore)
+            self._end(restore)
             return None
         if words.is_over(restore):
             self._unlock(restore)
@@ -112,6 +111,12 @@ class RestoreController:
         else:
             return None
         return Result(_RETRY_S)
+
+    def _end(self, restore: VirtualMachineRestore) -> None:
+        if not restore.status.complete and not target.is_restored(restore, self._vm(restore)):
+            self._volumes.drop(restore)
+        self._unlock(restore)
+        self._let_go(restore)
 
     def _work(self, restore: VirtualMachineRestore) -> None:
         """Raises HoldUp, ApiError. Which step is the next one is read off what is there."""
@@ -147,6 +152,8 @@ class RestoreController:
             raise Hopeless(f"VirtualMachineSnapshotContent {content.metadata.name} cannot be read: {error}") from error
         if vm is not None:
             vm = self._lock(restore, vm)
+        else:
+            self._new(restore, kept, kept.spec)  # What cannot be made is known before its claims are.
         if not restore.status.restores and found:
             planned = plan.planned(restore, found, kept, self._volumes.there(space, found))
             status = decide.waiting(replace(restore.status, restores=planned), decide.CREATING_CLAIMS, now)
@@ -173,12 +180,18 @@ class RestoreController:
             self._volumes.change_state(restore, vm)
             written = write_operations(self._client, vm, target.in_place(restore, vm, spec))
             return self._remember(written or vm)
+        made = self._new(restore, kept, spec)
         try:
-            return self._remember(self._client.create(target.new_vm(restore, kept, spec)))
-        except target.PatchFailedError as error:
-            raise Hopeless(str(error)) from error
+            return self._remember(self._client.create(made))
         except AlreadyExists as error:
             raise Trouble(f"VM {name} came to be meanwhile") from error
+
+    @staticmethod
+    def _new(restore: VirtualMachineRestore, kept: VirtualMachine, spec: VirtualMachineSpec) -> VirtualMachine:
+        try:
+            return target.new_vm(restore, kept, spec)
+        except target.PatchFailedError as error:
+            raise Hopeless(str(error)) from error
 
     # The VM
 

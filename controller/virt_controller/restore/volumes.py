@@ -128,6 +128,21 @@ class Volumes:
         chosen = self._classes.get(claim.spec.storage_class_name or "")
         return chosen is None or chosen.volume_binding_mode != names.BINDING_FIRST_CONSUMER
 
+    def drop(self, restore: VirtualMachineRestore) -> None:
+        """The claims of a restore that was given up before any VM was on them. What is in place stays: there is no
+        other."""
+        if restore.spec.volume_restore_policy == words.IN_PLACE:
+            return
+        for planned in restore.status.restores:
+            claim = self._claims.get(f"{restore.metadata.namespace}/{planned.persistent_volume_claim}")
+            if claim is None or is_terminating(claim) or not plan.is_ours(restore, claim):
+                continue
+            try:
+                meta = claim.metadata
+                self._client.delete(PersistentVolumeClaim, meta.name, meta.namespace, uid=meta.uid)
+            except NotFound:
+                continue
+
     # What firmware and TPM store
 
     def change_state(self, restore: VirtualMachineRestore, vm: VirtualMachine) -> None:

@@ -334,6 +334,45 @@ def test_a_claim_that_only_has_the_name_is_not_taken() -> None:
         assert it.is_free(), "deleting the restore lets the VM go"
 
 
+def test_a_restore_that_is_given_up_leaves_no_claims() -> None:
+    """But in place it leaves what there is."""
+    for policy, left in (("RandomizeNames", ["disk"]), ("InPlace", ["disk"])):
+        with lab() as it:
+            it.begin()
+            save(it)
+            it.until(it.is_saved)
+            it.kube.put(f"{CLAIMS}taken", {"spec": {}})
+            overrides = [{"volumeName": "persistent-state-for-vm", "restoreName": "taken"}]
+            state = plain_object(claim("state", labels={"persistent-state-for": "vm"}, ownerReferences=[of_vm(it)]))
+            it.kube.remove(SNAPSHOT)
+            it.turn()
+            it.kube.put(f"{CLAIMS}state", state)
+            save(it)
+            it.until(it.is_saved)
+            bring_back(it, volumeRestorePolicy=policy, volumeRestoreOverrides=overrides)
+            for _ in range(4):
+                it.turn()
+            assert "already" in it.status(RESTORE)["conditions"][0]["reason"], "one claim is in the way, one is made"
+            meta = it.kube.objects[RESTORE]["metadata"] | {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+            it.kube.put(RESTORE, {**it.kube.objects[RESTORE], "metadata": meta})
+            it.until(lambda: RESTORE not in it.kube.objects)
+            found = sorted(path.removeprefix(CLAIMS) for path in it.kube.objects if path.startswith(CLAIMS))
+            assert found == [*left, "state", "taken"]
+            assert disk_of(it) == "disk"
+            assert it.is_free()
+
+
+def test_a_patch_that_does_not_fit_makes_no_claims() -> None:
+    with lab() as it:
+        it.begin()
+        save(it)
+        it.until(it.is_saved)
+        it.kube.remove(VM)
+        bring_back(it, patches=['{"op":"remove","path":"/spec/none"}'])
+        it.until(lambda: any(each["type"] == "Failure" for each in it.status(RESTORE).get("conditions", [])))
+        assert [path for path in it.kube.objects if path.startswith(f"{CLAIMS}restore-")] == []
+
+
 def test_a_cluster_without_volume_snapshots_says_so() -> None:
     with lab() as it:
         it.begin()
