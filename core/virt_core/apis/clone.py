@@ -11,6 +11,10 @@ from virt_core.apis.meta import Condition, ObjectMeta, Time
 from virt_core.apis.podparts import TypedLocalObjectReference
 
 
+#: On a clone whose restore may have made claims for a VM that is not there yet.
+FINALIZER_CLONE = "clone.kubevirt.io/vmclone-protection"
+
+
 class VirtualMachineCloneTemplateFilters(Struct):
     """What of the template's metadata is taken over."""
 
