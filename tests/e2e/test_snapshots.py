@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from . import test_instancetype as instancetype
 from .conftest import Space
 from .engine import VirtLocal, eventually
-from .loopdisks import claim
+from .loopdisks import claim, skip_without_loop_devices
 from .manifests import with_volume
+from .test_persistent_state import SECRET, VARIABLE, guest, keeping, prepare
 from .test_storage import shell, start, stop, stored, sum_of, with_claim, write_blocks  # noqa: F401
 from .vms import Machine, vm
 
@@ -99,10 +101,13 @@ def mount(space: Space, name: str) -> None:
     assert "/mnt" in shell(space, name, "grep /mnt /proc/mounts")
 
 
-def test_a_running_machine_is_saved_and_brought_back(stored: Space) -> None:  # noqa: F811
+@pytest.mark.parametrize("mode", ["Filesystem", "Block"])
+def test_a_running_machine_is_saved_and_brought_back(stored: Space, mode: str) -> None:  # noqa: F811
     """A guest that never rests is frozen for a moment; its file is back in place, and in another VM."""
     space = stored
-    claim(space, "origin", "32Mi")
+    if mode == "Block":
+        skip_without_loop_devices(space)
+    claim(space, "origin", "32Mi", volumeMode=mode)
     space.apply(with_claim(vm("keeper", "Manual"), "origin"))
     machine = Machine(space, "keeper")
     start(machine, space, "keeper")
@@ -213,6 +218,60 @@ def test_a_stopped_machine_with_a_template_is_saved_and_brought_back(stored: Spa
     stop(machine)
     space.kubectl("delete", "vm", "steady", "--timeout=60s", timeout=90)
     space.gone("pvc")
+
+
+def test_what_firmware_has_stored_comes_back(stored: Space) -> None:  # noqa: F811
+    """A variable of UEFI as it was when the machine was saved; the claim that kept the later one is gone."""
+    space = stored
+    space.apply(keeping(vm("firm", "Always")))
+    machine = Machine(space, "firm")
+    for name, value in (("good", SECRET), ("", "changed!")):
+        machine.strategy("Always")
+        with guest(space, "firm") as console:
+            prepare(console)
+            console.shell(f"chattr -i {VARIABLE} 2>/dev/null; printf '\\007\\000\\000\\000{value}' >{VARIABLE}; sync")
+            assert value in console.shell(f"tail -c 8 {VARIABLE}; echo")
+        stop(machine)
+        if name:
+            snapshot(space, name, "firm")
+            assert saved(space, name)["snapshotVolumes"]["includedVolumes"] == ["persistent-state-for-firm"]
+    (before,) = kept_claims(space)
+    other = {"apiVersion": GROUP, "kind": "VirtualMachineRestore", "metadata": {"name": "other"}}
+    spec = {"target": of_vm("else"), "virtualMachineSnapshotName": "good"}
+    assert "cannot be restored to another VM" in space.refuse({**other, "spec": spec})
+    restore(space, "back", "firm", "good")
+    restored(space, "back")
+    (now,) = kept_claims(space)
+    assert now != before
+    machine.strategy("Always")
+    with guest(space, "firm") as console:
+        prepare(console)
+        assert SECRET in console.shell(f"tail -c 8 {VARIABLE}; echo")
+
+
+def test_an_instance_type_is_kept_as_it_was(space: Space) -> None:
+    """It is gone by the time of the restore, and the new VM has its size."""
+    space.apply(instancetype.size("small", memory="160Mi"))
+    space.apply(instancetype.vm("sized", "small", strategy="Halted"))
+    captured = lambda: Machine(space, "sized").status().get("instancetypeRef", {}).get("controllerRevisionRef")  # noqa: E731
+    eventually(captured, within_s=30, what="the VM has its revision")
+    snapshot(space, "of-sized", "sized")
+    saved(space, "of-sized")
+    space.kubectl("delete", "vm", "sized", "--timeout=60s", timeout=90)
+    space.kubectl("delete", "virtualmachineinstancetype", "small")
+    restore(space, "anew", "other", "of-sized")
+    restored(space, "anew")
+    other = Machine(space, "other")
+    name = other.get()["spec"]["instancetype"]["revisionName"]
+    revision = space.engine.get("-n", space.namespace, "controllerrevision", name)
+    assert revision["metadata"]["ownerReferences"][0]["uid"] == other.get()["metadata"]["uid"]
+    other.virtctl("start")
+    assert instancetype.booted(space, "other")["spec"]["domain"]["memory"]["guest"] == "160Mi"
+
+
+def kept_claims(space: Space) -> list[str]:
+    found = space.engine.get("-n", space.namespace, "pvc", "-l", "persistent-state-for")["items"]
+    return [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]]
 
 
 @pytest.mark.alone

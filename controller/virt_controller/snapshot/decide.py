@@ -97,7 +97,7 @@ def _under_way(snapshot: VirtualMachineSnapshot, world: World, now: datetime, le
     if vm is None:
         return Decision(_progress(snapshot, now, names.FALSE, _NO_SOURCE), recheck_s=recheck)
     if not source.holds(vm, snapshot) and world.blocked:
-        told = f"Source not locked {world.blocked}"
+        told = f"Source not locked: {world.blocked}"
         return Decision(_progress(snapshot, now, names.FALSE, told), recheck_s=recheck)
     status = replace(_progress(snapshot, now, names.TRUE, _LOCKED), source_uid=vm.metadata.uid)
     lock = not source.is_locked(vm, snapshot)

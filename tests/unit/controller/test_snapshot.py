@@ -143,7 +143,7 @@ def test_what_it_waits_for_is_told() -> None:
     assert told(decide(snapshot(), World(), at(1)).status)["Progressing"] == ("False", "Source does not exist")
     found = decide(snapshot(), World(vm=vm_with(), blocked="claims are not bound: disk"), at(1))
     assert not found.lock
-    assert told(found.status)["Progressing"] == ("False", "Source not locked claims are not bound: disk")
+    assert told(found.status)["Progressing"] == ("False", "Source not locked: claims are not bound: disk")
 
 
 def test_a_snapshot_is_taken_when_its_content_is_and_ready_when_that_is() -> None:

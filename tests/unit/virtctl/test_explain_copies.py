@@ -31,7 +31,7 @@ WAITS = {"phase": "InProgress", "conditions": [told("Source locked and operation
 def test_what_a_snapshot_waits_for() -> None:
     says(of({}), "has not looked at it yet")
     says(of(WAITS), "There is no VM vm yet", "given up in 4 min")
-    blocked = {"phase": "InProgress", "conditions": [told("Source not locked claims are not bound: disk")]}
+    blocked = {"phase": "InProgress", "conditions": [told("Source not locked: claims are not bound: disk")]}
     says(of(blocked, vm=vm_with()), "claims are not bound: disk")
     says(of(WAITS, vm=vm_with(), content=content()), "storage has not taken", SAVED)
     wrong = content({"error": {"message": "the agent does not answer"}})
