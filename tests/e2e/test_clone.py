@@ -262,7 +262,7 @@ def test_a_patch_does_not_say_what_a_user_may_not(space: Space) -> None:
 
 
 def test_what_was_made_for_a_clone_goes_with_it(stored: Space) -> None:
-    """Patches that do not fit are found at once; a VM that the door refuses is given up with its clone."""
+    """Patches that do not fit are found at once; what the door refuses later is gone with the clone, its claims too."""
     space = stored
     claim(space, "origin", "32Mi")
     space.apply(with_claim(vm("old", "Halted"), "origin"))
@@ -276,4 +276,5 @@ def test_what_was_made_for_a_clone_goes_with_it(stored: Space) -> None:
     eventually(lambda: said in space.virtctl("explain", "vmclone", "worse"), within_s=90, what="the door's reason")
     space.kubectl("delete", "vmclone", "worse", "--timeout=60s", timeout=90)
     eventually(lambda: not names(space, "vmsnapshot") + names(space, "vmrestore"), within_s=60, what="nothing left")
+    eventually(lambda: names(space, "pvc") == ["origin"], within_s=60, what="no claim left")
     assert names(space, "vm") == ["old"]

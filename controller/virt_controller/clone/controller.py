@@ -21,7 +21,7 @@ from virt_controller.clone.decide import (
 from virt_controller.vmi.keptstate import STATE_INDEX
 from virt_core.apis import names
 from virt_core.apis import snapshot as words
-from virt_core.apis.clone import VirtualMachineClone
+from virt_core.apis.clone import FINALIZER_CLONE, VirtualMachineClone
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virt_core.apis.storage import PersistentVolumeClaim
@@ -34,7 +34,7 @@ from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.store import key_of
 from virt_core.kube.workqueue import WorkQueue
-from virt_core.kube.writes import OwnWrites, write_status
+from virt_core.kube.writes import OwnWrites, write_difference, write_status
 from virt_core.runtime.clock import Clock
 
 #: Clones by what they read: `kind/namespace/name`.
@@ -91,9 +91,11 @@ class CloneController:
 
     def reconcile(self, key: str) -> Result | None:
         cached = self._clones.get(key)
-        if cached is None or is_terminating(cached):
+        if cached is None:
             return None
         clone = self._writes.freshest(cached)
+        if is_terminating(clone) and FINALIZER_CLONE not in clone.metadata.finalizers:
+            return None
         world = self._look(clone)
         decision = decide(clone, world, self._clock.now())
         self._act(clone, world, decision)
@@ -144,18 +146,37 @@ class CloneController:
 
     def _act(self, clone: VirtualMachineClone, world: World, decision: Decision) -> None:
         """First what the status speaks of, then the status; what is not needed any more goes last."""
-        if decision.delete_clone:
-            self._delete(clone)
-            return
         if decision.create_snapshot:
             self._create(render.snapshot_of(clone))
-        if decision.restore_from is not None and not self._restore(clone, decision.restore_from):
-            return
-        self._write(clone, decision)
+        if decision.restore_from is not None:
+            clone = self._finalized(clone, [*clone.metadata.finalizers, FINALIZER_CLONE])
+            if not self._restore(clone, decision.restore_from):
+                return
+        clone = self._write(clone, decision)
         if decision.clean_up:
             self._clean_up(clone, world)
         for claim in decision.drop_claims:
             self._delete(claim)
+        if decision.let_go:
+            clone = self._finalized(clone, [each for each in clone.metadata.finalizers if each != FINALIZER_CLONE])
+        if decision.delete_clone:
+            self._delete(clone)
+
+    def _finalized(self, clone: VirtualMachineClone, finalizers: list[str]) -> VirtualMachineClone:
+        wanted = list(dict.fromkeys(finalizers))
+        if wanted == clone.metadata.finalizers:
+            return clone
+        try:
+            written = write_difference(
+                self._client, clone, replace(clone, metadata=replace(clone.metadata, finalizers=wanted))
+            )
+        except NotFound:
+            return clone
+        return self._remember(written) if written is not None else clone
+
+    def _remember(self, clone: VirtualMachineClone) -> VirtualMachineClone:
+        self._writes.remember(clone)
+        return clone
 
     def _restore(self, clone: VirtualMachineClone, saved: VirtualMachine) -> bool:
         try:
@@ -175,17 +196,17 @@ class CloneController:
         except AlreadyExists:
             return
 
-    def _write(self, clone: VirtualMachineClone, decision: Decision) -> None:
+    def _write(self, clone: VirtualMachineClone, decision: Decision) -> VirtualMachineClone:
         try:
             written = write_status(self._client, clone, replace(clone, status=decision.status))
         except NotFound:
-            return
+            return clone
         if written is None:
-            return
-        self._writes.remember(written)
+            return clone
         for note in decision.notes:
             if note.type == names.EVENT_NORMAL or _said(clone) != note.message:
                 self._recorder.event(clone, note.type, note.reason, note.message)
+        return self._remember(written)
 
     def _clean_up(self, clone: VirtualMachineClone, world: World) -> None:
         """Only what was made for it. The restore first: it reads the snapshot."""

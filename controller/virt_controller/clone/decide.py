@@ -79,13 +79,15 @@ class Decision:
     #: Claims that were made for a VM that will never be.
     drop_claims: tuple[PersistentVolumeClaim, ...] = ()
     delete_clone: bool = False
+    #: No claim can be left behind any more, so that the clone may go at any time.
+    let_go: bool = False
     recheck_s: float | None = None
 
 
 def decide(clone: VirtualMachineClone, world: World, now: datetime) -> Decision:
     state = _State(clone, world, now)
-    if clone.status.phase == FAILED:
-        return Decision(clone.status, clean_up=True, drop_claims=_nobodys(clone, world))
+    if clone.status.phase == FAILED or is_terminating(clone):
+        return _leaves(clone, world)
     if clone.status.phase == SUCCEEDED:
         return _settled(state)
     if (stranger := _stranger(clone, world)) is not None:
@@ -107,6 +109,13 @@ def decide(clone: VirtualMachineClone, world: World, now: datetime) -> Decision:
 def failed(clone: VirtualMachineClone, reason: str, words: str, now: datetime) -> Decision:
     """Because of what was answered when it was done."""
     return _State(clone, World(), now).failed(reason, words)
+
+
+def _leaves(clone: VirtualMachineClone, world: World) -> Decision:
+    """It is over, or it goes: then also what was made for it, the restore first."""
+    left = _nobodys(clone, world)
+    mine = world.restore is not None and is_of(clone, world.restore)
+    return Decision(clone.status, clean_up=True, drop_claims=left, let_go=not mine and not left)
 
 
 def _nobodys(clone: VirtualMachineClone, world: World) -> tuple[PersistentVolumeClaim, ...]:
@@ -244,7 +253,7 @@ def _restoring(state: _State, restore: VirtualMachineRestore) -> Decision:
     done = state.status(SUCCEEDED, (names.FALSE, REASON_READY, ""), (names.TRUE, REASON_READY, ""))
     done = replace(done, target_name=target, creation_time=rfc3339(state.now))
     note = Note("TargetVMCreated", f"VirtualMachine {target} is there")
-    return Decision(done, notes=(*ready, note), recheck_s=LOOK_AGAIN_S)
+    return Decision(done, notes=(*ready, note), let_go=True, recheck_s=LOOK_AGAIN_S)
 
 
 def _incomplete(state: _State, restore: VirtualMachineRestore) -> Decision:
@@ -292,14 +301,14 @@ def _settled(state: _State) -> Decision:
     """What it was made from goes when the new VM does not need it any more."""
     clone, world = state.clone, state.world
     if world.target is None:
-        return Decision(clone.status, delete_clone=True)
+        return Decision(clone.status, delete_clone=True, let_go=True)
     if not clone.status.restore_name and not clone.status.snapshot_name:
-        return Decision(clone.status)
+        return Decision(clone.status, let_go=True)
     if any(claim.status.phase != "Bound" for claim in world.claims.values()):
-        return Decision(clone.status, recheck_s=LOOK_AGAIN_S)
+        return Decision(clone.status, let_go=True, recheck_s=LOOK_AGAIN_S)
     status = replace(clone.status, snapshot_name=None, restore_name=None)
     note = Note("PVCBound", f"the claims of VirtualMachine {world.target.metadata.name} are bound")
-    return Decision(status, notes=(note,), clean_up=True)
+    return Decision(status, notes=(note,), clean_up=True, let_go=True)
 
 
 def _changed(

@@ -10,6 +10,9 @@ from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.meta import Condition, ObjectMeta, Time
 from virt_core.apis.podparts import TypedLocalObjectReference
 
+#: On a clone whose restore may have made claims for a VM that is not there yet.
+FINALIZER_CLONE = "clone.kubevirt.io/vmclone-protection"
+
 
 class VirtualMachineCloneTemplateFilters(Struct):
     """What of the template's metadata is taken over."""

@@ -12,7 +12,7 @@ from framework.waiting import eventually, running
 
 from virt_controller.clone.controller import ABOUT_INDEX, RESTORED_INDEX, CloneController, about, restored_by
 from virt_controller.vmi.keptstate import STATE_INDEX, state_indexer
-from virt_core.apis.clone import VirtualMachineClone
+from virt_core.apis.clone import FINALIZER_CLONE, VirtualMachineClone
 from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
@@ -206,6 +206,36 @@ def test_a_restore_that_fails_leaves_no_claim_behind(kube: FakeKube) -> None:
         eventually(lambda: CLAIM not in kube.objects)
         eventually(lambda: not {SNAPSHOT, RESTORE} & kube.objects.keys())
     assert {taken, other, OLD} <= kube.objects.keys()
+
+
+def test_one_that_is_deleted_on_its_way_takes_its_claims_along(kube: FakeKube) -> None:
+    asked(kube)
+    kube.put(OLD, machine("old", "old-root"))
+    marks = {"restore.kubevirt.io/name": "tmp-restore-u1", "restore.kubevirt.io/lastRestoreUID": "tmp-restore-u1-u7"}
+    with working(kube):
+        phase(kube, "SnapshotInProgress")
+        assert "finalizers" not in kube.objects[CLONE]["metadata"]
+        snapshot_is_ready(kube)
+        phase(kube, "RestoreInProgress")
+        kube.put(CLAIM, {"metadata": {"annotations": marks}, "status": {"phase": "Pending"}})
+        meta = kube.objects[CLONE]["metadata"]
+        assert meta["finalizers"] == [FINALIZER_CLONE]
+        change(kube, CLONE, metadata={**meta, "deletionTimestamp": "2026-01-01T00:00:00Z"})
+        eventually(lambda: not {SNAPSHOT, RESTORE, CLAIM} & kube.objects.keys())
+        eventually(lambda: not kube.objects.get(CLONE, {"metadata": {}})["metadata"].get("finalizers"))
+
+
+def test_one_that_has_its_vm_does_not_hold_up_its_deletion(kube: FakeKube) -> None:
+    asked(kube)
+    kube.put(OLD, machine("old", "old-root"))
+    with working(kube):
+        phase(kube, "SnapshotInProgress")
+        snapshot_is_ready(kube)
+        phase(kube, "RestoreInProgress")
+        restore_is_complete(kube)
+        phase(kube, "Succeeded")
+        eventually(lambda: not kube.objects[CLONE]["metadata"].get("finalizers"))
+        assert {CLAIM, SNAPSHOT, RESTORE} <= kube.objects.keys()
 
 
 def test_a_failure_of_the_api_is_tried_again(kube: FakeKube) -> None:

@@ -104,6 +104,18 @@ def test_one_that_is_done(kube: FakeKube, run: Run) -> None:
     }
 
 
+def test_what_was_done_within_one_second_is_in_its_order(kube: FakeKube, run: Run) -> None:
+    put(kube, {"phase": "Succeeded", "targetName": "new"}, "Ready", "")
+    for number, reason in enumerate(("RestoreReady", "SnapshotReady", "TargetVMCreated", "RestoreCreated")):
+        happened(kube, number, reason, "x")
+        path = f"/api/v1/namespaces/default/events/e{number}"
+        kube.put(path, {**kube.objects[path], "lastTimestamp": "2026-01-01T00:00:07Z"})
+    lines = run("explain", "vmclone", "copy").output.splitlines()
+    assert [line.split()[0] for line in lines if "virt-controller" in line] == [
+        "SnapshotReady", "RestoreCreated", "RestoreReady", "TargetVMCreated",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("words", [("vmclone", "ghost"), ("virtualmachineclones/ghost",)])
 def test_one_that_does_not_exist(run: Run, words: tuple[str, ...]) -> None:
     result = run("explain", *words)

@@ -26,6 +26,8 @@ T = TypeVar("T", VirtualMachineSnapshot, VirtualMachineRestore)
 
 SUCCEEDED, FAILED = "Succeeded", "Failed"
 _KIND, _OWNER = "VirtualMachineClone", "virt-controller"
+#: In which they happen; several may within the second that an Event's time has.
+_ORDER = ("SnapshotCreated", "SnapshotReady", "RestoreCreated", "RestoreReady", "TargetVMCreated", "PVCBound")
 
 
 @dataclass(frozen=True)
@@ -130,10 +132,14 @@ def steps_of(facts: CloneFacts) -> list[Step]:
     made = facts.clone.metadata.creation_timestamp if facts.clone is not None else None
     start = before = parse_rfc3339(made) if made else facts.now
     rows: list[Step] = []
-    for event in sorted(filter(event_time, told), key=event_time):
+    for event in sorted(filter(event_time, told), key=_when):
         rows.append(_row(event, before, start))
         before = parse_rfc3339(event_time(event))
     return rows
+
+
+def _when(event: Event) -> tuple[str, int]:
+    return event_time(event), _ORDER.index(event.reason) if event.reason in _ORDER else len(_ORDER)
 
 
 def _row(event: Event, before: datetime, start: datetime) -> Step:
