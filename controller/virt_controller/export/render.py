@@ -7,6 +7,8 @@ import secrets
 import string
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from virt_controller.export import model
 from virt_controller.export.model import Exported
 from virt_controller.launcher_pod import TemplateConfig
@@ -46,10 +48,11 @@ def token_name(export: VirtualMachineExport) -> str:
 
 
 def plan_id(volumes: Sequence[Exported], vm: VirtualMachine | None) -> str:
-    """What a Pod was made to serve; another one needs another Pod."""
-    parts = [f"{each.name} {each.claim.metadata.uid} {each.block} {each.disk}" for each in volumes]
-    made_of = f"{vm.metadata.uid} {vm.metadata.generation}" if vm is not None else ""
-    return hashlib.sha256("\n".join([*parts, made_of]).encode()).hexdigest()[:16]
+    """What a Pod was made to serve; another one needs another Pod. Whether the VM is to run is no part of it."""
+    parts = [f"{each.name} {each.claim.metadata.uid} {each.block} {each.disk}".encode() for each in volumes]
+    if vm is not None:
+        parts += [vm.metadata.uid.encode(), encode(replace(vm.spec, run_strategy=None, running=None))]
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:16]
 
 
 def exporter_service(export: VirtualMachineExport) -> Service:

@@ -68,8 +68,13 @@ def _check_claim_update(claim: Object, old: Object) -> list[Cause]:
 
 
 def _check_size(claim: Object, old: Object) -> list[Cause]:
-    """A claim grows; back to what it has, when growing failed, and no further."""
-    wanted = ((claim["spec"].get("resources") or {}).get("requests") or {}).get("storage")
+    """A claim grows; back to what it has, when growing failed, and no further. One that got more than it asked for may
+    keep asking for less."""
+    wanted, before = (
+        ((each["spec"].get("resources") or {}).get("requests") or {}).get("storage") for each in (claim, old)
+    )
+    if wanted == before:
+        return []
     has = ((old.get("status") or {}).get("capacity") or {}).get("storage")
     if wanted is None or has is None or parse_bytes(wanted) >= parse_bytes(has):
         return []
