@@ -39,6 +39,7 @@ from virt_core.apis.vm import VirtualMachine
 _TLS, _TOKEN = "certificates", "token"
 _REQUESTS: dict[str, str | int | float] = {"cpu": "100m", "memory": "200Mi"}
 _LIMITS: dict[str, str | int | float] = {"cpu": "1", "memory": "1024Mi"}
+_NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
 _ALPHABET = string.ascii_letters + string.digits
 _TOKEN_LENGTH, _NAME_LENGTH = 20, 10
 
@@ -57,8 +58,9 @@ def plan_id(volumes: Sequence[Exported], vm: VirtualMachine | None) -> str:
 
 def exporter_service(export: VirtualMachineExport) -> Service:
     name = export.metadata.name
+    copied = {key: value for key, value in export.metadata.annotations.items() if key not in _NOT_COPIED}
     return Service(
-        metadata=_meta(export, exportplan.service_name(name), annotations=dict(export.metadata.annotations)),
+        metadata=_meta(export, exportplan.service_name(name), annotations=copied),
         spec=ServiceSpec(
             ports=[
                 ServicePort(
