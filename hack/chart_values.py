@@ -65,7 +65,12 @@ def _schema() -> Schema:
         global_={"type": "object"},
         images=_images(),
         virtApi=_component(replicas=_integer(1), guestfsImage=_text()),
-        virtController=_component(replicas=_integer(1), workers=_integer(1), launcherUserNamespaces=_flag()),
+        virtController=_component(
+            replicas=_integer(1),
+            workers=_integer(1),
+            launcherUserNamespaces=_flag(),
+            exportURL=_text("^(https://[^/?#]+)?$"),
+        ),
         virtHandler=_component(
             kubeletRoot=_text("^/"),
             stateDir=_text("^/"),

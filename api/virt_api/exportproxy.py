@@ -28,6 +28,8 @@ from virt_core.kube.errors import ApiError, NotFound
 
 PATH = "/api/export.kubevirt.io/{version:v1beta1|v1}/namespaces/{namespace}/virtualmachineexports/{name}/{rest:.+}"
 _AT_ONCE = 32
+#: Anybody can write something that looks like a token: what others ask the API server for goes on meanwhile.
+_LOOKUPS = 2
 _MAX_TOKEN, _MAX_PATH = 4096, 4096
 _CONNECT_S, _QUIET_S = 10.0, 60.0
 _CHUNK = 1 << 16
@@ -62,6 +64,7 @@ class ExportProxy:
     def __init__(self, kube: Source, port: int = exportplan.PORT) -> None:
         self._kube, self._port = kube, port
         self._places = asyncio.Semaphore(_AT_ONCE)
+        self._lookups = asyncio.Semaphore(_LOOKUPS)
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         token = request.headers.get(exportplan.TOKEN_HEADER, "")
@@ -74,7 +77,8 @@ class ExportProxy:
 
     async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
-        export, pod = await self._find(namespace, name)
+        async with self._lookups:
+            export, pod = await self._find(namespace, name)
         links = export.status.links
         assert links is not None
         assert links.internal is not None

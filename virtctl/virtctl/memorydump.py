@@ -18,6 +18,7 @@ _NAME = click.argument("name", metavar="VM")
 #: What a dump has beside the memory itself, and what a filesystem takes of a claim.
 _BESIDE = 100 << 20
 _OVERHEAD = 0.055
+_MIB = 1 << 20
 _MODES = {names.ACCESS_ONE_NODE, names.ACCESS_ALL_NODES}
 #: How long a dump, and then its export, may take.
 _DUMP_S, _READY_S, _POLL_S = 600.0, 120.0, 2.0
@@ -180,7 +181,7 @@ def _needed(status: Any, domain: Any) -> int:
     given = domain.memory.guest if domain.memory is not None and domain.memory.guest is not None else None
     if given is None:
         given = status.guest_current if status is not None else domain.resources.requests.get("memory", 0)
-    return int((parse_bytes(given) + _BESIDE) * (1 + _OVERHEAD))
+    return -(-int((parse_bytes(given) + _BESIDE) * (1 + _OVERHEAD)) // _MIB) * _MIB
 
 
 def _post(cluster: Session, document: dict[str, Any]) -> None:

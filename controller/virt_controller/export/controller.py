@@ -40,7 +40,7 @@ from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient, KubeObject
 from virt_core.kube.controller import Result
-from virt_core.kube.errors import AlreadyExists, NotFound
+from virt_core.kube.errors import AlreadyExists, Forbidden, NotFound
 from virt_core.kube.informer import Informer
 from virt_core.kube.patch import op, pointer
 from virt_core.kube.recorder import EventRecorder
@@ -164,7 +164,7 @@ class ExportController:
             self._note(export, Note(model.SERVICE_CREATED, f"created Service {decision.status.service_name}"))
         if decision.create_token and self._create(token_secret(export)):
             self._note(export, Note(model.SECRET_CREATED, f"created Secret {token_name(export)} with the token"))
-        made = decision.create_pod and self._create(self._pod(export, source))
+        made = decision.create_pod and self._create_pod(export, source)
         if decision.certify and world.pod is not None:
             self._certify(export, world.pod, source, way)
         if decision.delete_pod and world.pod is not None:
@@ -175,6 +175,14 @@ class ExportController:
         self._write(export, decision)
         if decision.delete_export:
             self._expire(export)
+
+    def _create_pod(self, export: VirtualMachineExport, source: Source) -> bool:
+        """Raises ApiError; a quota that is full is told to the user."""
+        try:
+            return self._create(self._pod(export, source))
+        except Forbidden as error:
+            self._note(export, Note(model.CREATE_FAILED, f"no exporter Pod: {error}", names.EVENT_WARNING))
+            raise
 
     def _pod(self, export: VirtualMachineExport, source: Source) -> Pod:
         deadline = min(self._clock.now() + USED, expiry(export))

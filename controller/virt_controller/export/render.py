@@ -7,6 +7,8 @@ import secrets
 import string
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from virt_controller.export import model
 from virt_controller.export.model import Exported
 from virt_controller.launcher_pod import TemplateConfig
@@ -37,6 +39,7 @@ from virt_core.apis.vm import VirtualMachine
 _TLS, _TOKEN = "certificates", "token"
 _REQUESTS: dict[str, str | int | float] = {"cpu": "100m", "memory": "200Mi"}
 _LIMITS: dict[str, str | int | float] = {"cpu": "1", "memory": "1024Mi"}
+_NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration",)
 _ALPHABET = string.ascii_letters + string.digits
 _TOKEN_LENGTH, _NAME_LENGTH = 20, 10
 
@@ -46,16 +49,18 @@ def token_name(export: VirtualMachineExport) -> str:
 
 
 def plan_id(volumes: Sequence[Exported], vm: VirtualMachine | None) -> str:
-    """What a Pod was made to serve; another one needs another Pod."""
-    parts = [f"{each.name} {each.claim.metadata.uid} {each.block} {each.disk}" for each in volumes]
-    made_of = f"{vm.metadata.uid} {vm.metadata.generation}" if vm is not None else ""
-    return hashlib.sha256("\n".join([*parts, made_of]).encode()).hexdigest()[:16]
+    """What a Pod was made to serve; another one needs another Pod. Whether the VM is to run is no part of it."""
+    parts = [f"{each.name} {each.claim.metadata.uid} {each.block} {each.disk}".encode() for each in volumes]
+    if vm is not None:
+        parts += [vm.metadata.uid.encode(), encode(replace(vm.spec, run_strategy=None, running=None))]
+    return hashlib.sha256(b"\n".join(parts)).hexdigest()[:16]
 
 
 def exporter_service(export: VirtualMachineExport) -> Service:
     name = export.metadata.name
+    copied = {key: value for key, value in export.metadata.annotations.items() if key not in _NOT_COPIED}
     return Service(
-        metadata=_meta(export, exportplan.service_name(name), annotations=dict(export.metadata.annotations)),
+        metadata=_meta(export, exportplan.service_name(name), annotations=copied),
         spec=ServiceSpec(
             ports=[
                 ServicePort(

@@ -376,7 +376,8 @@ def test_tokens_are_long_and_never_the_same() -> None:
 
 
 def test_a_plan_is_known_by_what_it_serves() -> None:
-    vm = machine()
+    vm = machine(runStrategy="Always")
+    assert plan_id(DISK.volumes, vm) == plan_id(DISK.volumes, machine(runStrategy="Halted"))
     assert plan_id(DISK.volumes, None) == plan_id(DISK.volumes, None)
     assert len({plan_id(DISK.volumes, None), plan_id((), None), plan_id(DISK.volumes, vm)}) == 3
 
