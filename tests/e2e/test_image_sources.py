@@ -89,7 +89,7 @@ def registry(space: Space, image: bytes, directory: Path) -> Iterator[tuple[str,
     """Its reference, and the certificate of whom it is to be believed."""
     addresses = space.engine.get("nodes")["items"][0]["status"]["addresses"]
     host = own_address_towards(next(each["address"] for each in addresses if each["type"] == "InternalIP"))
-    authority = CertAuthority("registry")
+    authority = CertAuthority("registry authority")
     leaf = authority.issue("registry", host).write(directory / "tls")
     server = Store((host, space.engine.open_port), _Open)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
