@@ -13,7 +13,7 @@ import pytest
 
 from .conftest import Space
 from .manifests import vmi
-from .test_datavolumes import boots, data_volume, from_volume, importer, phase, qcow2
+from .test_datavolumes import boots, data_volume, from_volume, importer, phase, qcow2, status
 
 __all__ = ["importer", "qcow2"]
 
@@ -74,6 +74,22 @@ def test_a_disk_that_is_sent_as_go_does_boots(space: Space, proxy: str, qcow2: b
     phase(space, "sent", "Succeeded")
     space.apply(from_volume(vmi("guest"), "sent"))
     boots(space, "guest")
+
+
+def test_who_may_not_gets_no_token_and_sends_nothing(space: Space, proxy: str) -> None:
+    """A viewer, a stranger with a token of the API server's, and one with a token for another claim."""
+    waiting(space, "closed")
+    space.kubectl("create", "serviceaccount", "viewer")
+    space.kubectl("create", "rolebinding", "viewer", "--clusterrole=view", f"--serviceaccount={space.namespace}:viewer")
+    user = f"system:serviceaccount:{space.namespace}:viewer"
+    with pytest.raises(AssertionError, match="forbidden"):
+        token(space, "closed", as_user=user)
+    own = space.kubectl("create", "token", "viewer").strip()
+    for word in ("", "x.y", own):
+        assert send(proxy, "POST", ASYNC, word, b"x" * 4096)[0] == 401
+    space.kubectl("create", "rolebinding", "editor", "--clusterrole=edit", f"--serviceaccount={space.namespace}:viewer")
+    assert token(space, "closed", as_user=user)
+    assert status(space, "closed")["phase"] == "UploadReady"
 
 
 @pytest.mark.parametrize("kind", ["dv", "pvc"])

@@ -1,4 +1,4 @@
-"""The documents by which clients find upload.cdi.kubevirt.io. Pure."""
+"""The documents by which clients find upload.cdi.kubevirt.io."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from virt_api.subresources.router import is_name
 from virt_api.uploads.places import Places
 from virt_api.uploads.target import claim_for, importer_of, listens
 from virt_api.uploads.tokens import Grant, Tokens
-from virt_api.uploads.tunnel import Forwarder
+from virt_api.uploads.tunnel import Forwarder, Tunnel
 from virt_core.apis import importplan, upload
 from virt_core.apis.base import UNREADABLE, decode, to_plain
 from virt_core.apis.upload import UploadTokenRequest, UploadTokenRequestStatus
@@ -145,17 +145,26 @@ class Uploads:
         async with await self.forwarder.open(grant.namespace, pod, importplan.UPLOAD_PORT) as tunnel:
             flowing(request)
             await tunnel.send(head.encode("ascii"))
-            while not tunnel.over and (piece := await self._next(body)):
+            while not tunnel.over and (piece := await _next(body, tunnel)):
                 await tunnel.send(piece)
             return await tunnel.answer()
 
-    async def _next(self, body: AsyncIterator[bytes]) -> bytes:
-        """Empty: that was all. Raises Problem 408."""
-        try:
-            async with asyncio.timeout(SILENCE_S):
-                return await anext(body, b"")
-        except TimeoutError as error:
-            raise Problem(408, f"nothing of the disk came for {SILENCE_S:.0f} s") from error
+
+async def _next(body: AsyncIterator[bytes], tunnel: Tunnel) -> bytes:
+    """Empty: that was all, or the other side has gone. Raises Problem 408."""
+    piece = asyncio.ensure_future(_piece(body))
+    done, _ = await asyncio.wait({piece, tunnel.ended}, timeout=SILENCE_S, return_when=asyncio.FIRST_COMPLETED)
+    if piece in done:
+        return piece.result()
+    piece.cancel()
+    await asyncio.wait([piece])
+    if not done:
+        raise Problem(408, f"nothing of the disk came for {SILENCE_S:.0f} s")
+    return b""
+
+
+async def _piece(body: AsyncIterator[bytes]) -> bytes:
+    return await anext(body, b"")
 
 
 async def _chunked(request: web.Request) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""Which importer waits for the disk of a claim. Pure, but for the questions."""
+"""Which importer waits for the disk of a claim."""
 
 from __future__ import annotations
 

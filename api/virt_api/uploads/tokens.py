@@ -1,7 +1,7 @@
 """The token that goes with an upload: for one claim, for a few minutes.
 
 It is signed with a key that all replicas have without a further Secret: it comes from the key of the serving
-certificate. A renewal of that certificate ends the tokens of the last minutes; clients ask for another one. Pure.
+certificate. A renewal of that certificate ends the tokens of the last minutes; clients ask for another one.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import hashlib
 import hmac
 from collections.abc import Callable
 
-import msgspec
-
 from virt_api.problems import Problem
+from virt_core.apis.base import UNREADABLE, Struct, decode, encode
 from virt_core.runtime.clock import Clock
 
 LIFETIME_S = 300.0
@@ -22,7 +21,7 @@ _LONGEST = 2048
 _PURPOSE = b"virtpod: upload tokens, 1"
 
 
-class Grant(msgspec.Struct, frozen=True):
+class Grant(Struct):
     """What a token is for."""
 
     namespace: str
@@ -40,7 +39,7 @@ class Tokens:
 
     def issue(self, namespace: str, claim: str, uid: str) -> str:
         until = self._clock.now().timestamp() + LIFETIME_S
-        said = msgspec.json.encode(Grant(namespace, claim, uid, until))
+        said = encode(Grant(namespace, claim, uid, until))
         return f"{_text(said)}.{_text(self._sign(said))}"
 
     def read(self, token: str) -> Grant:
@@ -49,8 +48,8 @@ class Tokens:
         try:
             if len(token) > _LONGEST or not hmac.compare_digest(self._sign(_bytes(said)), _bytes(signature)):
                 raise Problem(401, "Unauthorized: this is no upload token of ours")
-            grant = msgspec.json.decode(_bytes(said), type=Grant)
-        except (binascii.Error, UnicodeEncodeError, msgspec.DecodeError) as error:
+            grant = decode(_bytes(said), Grant)
+        except (binascii.Error, UnicodeEncodeError, *UNREADABLE) as error:
             raise Problem(401, "Unauthorized: this is no upload token") from error
         if grant.until <= self._clock.now().timestamp():
             raise Problem(401, "Unauthorized: the upload token has expired; ask for another one")

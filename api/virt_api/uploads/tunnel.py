@@ -79,7 +79,8 @@ class Tunnel:
         self._named: set[int] = set()
         self._received = bytearray()
         self._trouble = ""
-        self._ended = asyncio.create_task(self._gather())
+        #: Done when the other side has answered, or has gone.
+        self.ended = asyncio.create_task(self._gather())
 
     async def __aenter__(self) -> Tunnel:
         return self
@@ -87,13 +88,13 @@ class Tunnel:
     async def __aexit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        self._ended.cancel()
+        self.ended.cancel()
         await self._socket.close()
 
     @property
     def over(self) -> bool:
         """The other side has said something, or has gone: there is no use in sending more."""
-        return bool(self._received) or self._ended.done()
+        return bool(self._received) or self.ended.done()
 
     async def send(self, data: bytes) -> None:
         """Waits until it is taken. Raises Problem 504."""
@@ -109,7 +110,7 @@ class Tunnel:
         """Status and text. Raises Problem 502, 504."""
         try:
             async with asyncio.timeout(PATIENCE_S):
-                await asyncio.wait([self._ended])
+                await asyncio.wait([self.ended])
         except TimeoutError as error:
             raise Problem(504, f"the importer did not answer within {PATIENCE_S:.0f} s") from error
         head, _, body = bytes(self._received).partition(b"\r\n\r\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -26,6 +27,8 @@ from virt_launcher.importer.upload import receive
 _MAX_CHANGES = 3
 #: An image may be longer than its disk, and a layer longer than its image.
 _SLACK = 1 << 30
+#: Nothing, something else than a directory, or a link.
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EXDEV})
 
 
 @record(frozen=True, slots=True)
@@ -133,16 +136,27 @@ def _registry(job: Job) -> ImportReport:
 
 def _image(job: Job) -> ImportReport:
     """An image that the node has pulled and mounted."""
-    with SafeDir.open_trusted(job.places.source_directory) as root, root.subdir("disk") as directory:
-        files = [name for name in directory.listdir() if stat.S_ISREG(directory.stat(name).st_mode)]
-        if len(files) != 1:
-            raise Refused(importplan.NOT_FOUND, "the image must have exactly one file in its directory /disk")
-        fd = directory.open(files[0])
+    fd = _only_file(job.places.source_directory)
     try:
         job.meter.length = os.fstat(fd).st_size
         return job.filler.fill(_chunks(fd), lambda at, length: os.pread(fd, length, at))
     finally:
         os.close(fd)
+
+
+def _only_file(source: str) -> int:
+    """The disk of an image. Links are not followed, so that nothing else becomes one."""
+    wanted = "the image must have exactly one file, and no link, in its directory /disk"
+    try:
+        with SafeDir.open_trusted(source) as root, root.subdir("disk") as directory:
+            files = [name for name in directory.listdir() if stat.S_ISREG(directory.stat(name).st_mode)]
+            if len(files) == 1:
+                return directory.open(files[0])
+    except OSError as error:
+        if error.errno not in _NOT_THERE:
+            raise
+        raise Refused(importplan.NOT_FOUND, f"{wanted} ({error.strerror})") from error
+    raise Refused(importplan.NOT_FOUND, wanted)
 
 
 def _chunks(fd: int) -> Iterator[bytes]:

@@ -16,12 +16,10 @@ from functional.api.upload_rig import OWNER, Uploading, make_claim, make_pod, no
 from msgspec.structs import replace
 
 from virt_api.uploads import handlers
-from virt_api.uploads.places import Places
 from virt_api.uploads.tokens import Tokens
 from virt_core.apis.datavolume import KEY_POD_PHASE, KEY_POD_READY, DataVolume
 from virt_core.apis.meta import ObjectMeta, OwnerReference
 from virt_core.apis.upload import UploadTokenRequest, UploadTokenRequestStatus
-from virt_core.runtime.clock import FakeClock
 from virtctl.imageupload.proxy import Proxy, send
 from virtctl.imageupload.send import SendError
 
@@ -171,17 +169,6 @@ def test_one_claim_takes_one_disk_at_a_time_and_a_cut_one_leaves_room_for_the_ne
     assert it.disk() == disk
 
 
-def test_a_namespace_does_not_take_all_places() -> None:
-    places = Places(in_all=3, of_one=2)
-    with places.one("a", "1"), places.one("a", "2"):
-        with pytest.raises(Exception, match="too many disks"), places.one("a", "3"):
-            pass
-        with places.one("b", "4"), pytest.raises(Exception, match="too many disks"), places.one("c", "5"):
-            pass
-    with places.one("a", "1"):
-        pass
-
-
 def test_a_silent_sender_is_shown_out(it: Uploading, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "SILENCE_S", 0.3)
     sender = it.begin(it.token(), MIB)
@@ -229,18 +216,6 @@ def test_an_importer_that_does_not_listen_yet_is_waited_for(it: Uploading, monke
     token = it.token()
     it.rig.client.claims["disk"] = make_claim(**{KEY_POD_READY: "false"})
     assert it.send(token, b"x" * MIB)[0] == 503
-
-
-def test_tokens_end() -> None:
-    clock = FakeClock()
-    tokens = Tokens(lambda: b"key", clock)
-    word = tokens.issue("ns", "claim", "uid")
-    assert (tokens.read(word).namespace, tokens.read(word).claim, tokens.read(word).uid) == ("ns", "claim", "uid")
-    clock.step(299)
-    tokens.read(word)
-    clock.step(2)
-    with pytest.raises(Exception, match="has expired"):
-        tokens.read(word)
 
 
 def test_without_importers_nothing_of_it_is_served(tmp_path: Path) -> None:

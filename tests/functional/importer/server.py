@@ -32,6 +32,8 @@ class Habits:
     stall_after: int = 0
     stalled: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
+    #: What comes behind that is never sent.
+    gives_up: bool = False
     seen: list[dict[str, str]] = field(default_factory=list)
     sent: int = 0
 
@@ -83,6 +85,7 @@ class _Handler(BaseHTTPRequestHandler):
                 body = body[habits.stall_after :]
                 habits.stalled.set()
                 habits.go_on.wait(90)
+                body = b"" if habits.gives_up else body
             self.wfile.write(body)
         habits.sent += len(body)
         self.close_connection = True

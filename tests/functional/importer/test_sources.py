@@ -146,6 +146,33 @@ def test_images_without_one_disk(store: Store, filler: Filler, files: dict[str, 
         pull(store, filler)
 
 
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE])
+def test_what_is_no_file_in_an_image_is_no_disk(store: Store, filler: Filler, kind: bytes) -> None:
+    """A link out of the image is not followed: nothing of ours becomes somebody's disk."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as archive:
+        info = tarfile.TarInfo("disk/disk.img")
+        info.type, info.linkname = kind, "/etc/passwd"
+        archive.addfile(info)
+    store.put([gzip.compress(made.getvalue())])
+    with pytest.raises(Refused, match="no file in its directory"):
+        pull(store, filler)
+
+
+def test_a_link_in_an_image_that_the_node_has_mounted_is_no_disk(tmp_path: Path) -> None:
+    source = tmp_path / "source" / "disk"
+    source.mkdir(parents=True)
+    (source / "disk.img").symlink_to("/etc/hostname")
+    assert import_from(tmp_path / "claim", source="image").reason == importplan.NOT_FOUND
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "disk.img").write_bytes(RAW)
+    (source / "disk.img").unlink()
+    source.rmdir()
+    source.symlink_to(tmp_path / "elsewhere")
+    assert import_from(tmp_path / "other", source="image").reason == importplan.NOT_FOUND
+    assert not (tmp_path / "other" / "disk.img").exists()
+
+
 @pytest.mark.parametrize(
     ("url", "host", "name", "version"),
     [

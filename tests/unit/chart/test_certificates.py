@@ -9,7 +9,7 @@ from virt_controller.certificates.targets import TARGETS
 from virt_core.apis import names
 from virt_core.runtime.x509 import CLIENT, SERVER
 
-VALUES, NAMESPACE = "certificates: {provider: cert-manager}", "elsewhere"
+VALUES, NAMESPACE = "certificates: {provider: cert-manager}\ndataVolumes: {enabled: true}", "elsewhere"
 USAGES = {SERVER: "server auth", CLIENT: "client auth"}
 
 

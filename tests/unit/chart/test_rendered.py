@@ -23,11 +23,12 @@ KEEP = "helm.sh/resource-policy"
 
 def test_shared_manifests_are_those_of_virt_local() -> None:
     """In another namespace too; only labels are added, and the CA bundle is left to who knows it."""
-    for name in ("rbac.yaml", "roles.yaml", "webhooks.yaml", "apiservice.yaml"):
+    for name in ("rbac.yaml", "roles.yaml", "webhooks.yaml", "apiservice.yaml", "uploads.yaml"):
+        given = "dataVolumes: {enabled: true}" if name == "uploads.yaml" else ""
         for wanted in manifests.load(name):
             if wanted["kind"] == "Namespace":
                 continue
-            found = one(wanted["kind"], wanted["metadata"]["name"], namespace="elsewhere")
+            found = one(wanted["kind"], wanted["metadata"]["name"], given, namespace="elsewhere")
             labels = found["metadata"]["labels"]
             assert labels.items() >= wanted["metadata"]["labels"].items()
             assert labels["app.kubernetes.io/part-of"] == "virtpod"

@@ -103,6 +103,14 @@ HOSTILE = {
     "QED": (b"QED\0" + bytes(4096), "it is a QED file"),
     "VHD": (b"conectix" + bytes(4096), "it is a VHD file"),
     "LUKS": (b"LUKS\xba\xbe" + bytes(4096), "it is a LUKS file"),
+    "first qcow": (qcow2(version=1), "not valid"),
+    "zip": (b"PK\x03\x04" + bytes(4096), "it is a zip file"),
+    "bzip2": (b"BZh91AY" + bytes(4096), "it is a bzip2 file"),
+    "7z": (b"7z\xbc\xaf\x27\x1c" + bytes(4096), "it is a 7z file"),
+    "OVA": (b"disk.vmdk" + bytes(248) + b"ustar\x00" + bytes(4096), "it is a tar or OVA file"),
+    "Bochs": (b"Bochs Virtual HD Image" + bytes(4096), "it is a Bochs file"),
+    "cloop": (b"#!/bin/sh\n#V2.0 Format\n" + bytes(4096), "it is a cloop file"),
+    "new Parallels": (b"WithouFreSpacExt" + bytes(4096), "it is a Parallels file"),
     "Parallels": (b"WithoutFreeSpace" + bytes(4096), "it is a Parallels file"),
 }  # fmt: skip
 

@@ -29,7 +29,8 @@ STORAGE: tuple[Feature, ...] = (
              " guest; ephemeral: a layer that is thrown away",
              fields="volumes[].persistentVolumeClaim volumes[].ephemeral", gates="ExpandDisks"),
     _storage(WORKS, "DataVolumes", "by CDI where the cluster has it; else by our own importer (virt-local; the chart's"
-             " value dataVolumes.enabled): http, registry, upload, blank and copies of claims of the same namespace",
+             " value dataVolumes.enabled): http, registry, upload (also by KubeVirt's own virtctl), blank and copies of"
+             " claims of the same namespace",
              fields="volumes[].dataVolume", vm_fields="dataVolumeTemplates"),
     _storage(GATED, "a disk in a directory of the node", fields="volumes[].hostDisk", gates="HostDisk"),
     _storage(WORKS, "small disks of text", fields="volumes[].configMap volumes[].secret volumes[].downwardAPI"),

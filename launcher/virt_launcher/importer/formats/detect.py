@@ -15,6 +15,15 @@ from virt_launcher.importer.target import Sink
 #: How much of a file must be there to say.
 HEAD = HEAD_BYTES
 RAW, QCOW2 = "raw", "qcow2"
+#: What people take for a disk, and what holds one: as raw disks they would be accepted and never boot.
+_NO_DISKS = (
+    (0, b"PK\x03\x04", "zip"),
+    (0, b"BZh", "bzip2"),
+    (0, b"7z\xbc\xaf\x27\x1c", "7z"),
+    (257, b"ustar", "tar or OVA"),
+    (0, b"Bochs Virtual HD Image", "Bochs"),
+    (0, b"#!/bin/sh\n#V2.0 Format\n", "cloop"),
+)
 _OWN = {"VMDK": "vmdk", "VHDX": "vhdx", "VDI": "vdi"}
 
 
@@ -25,6 +34,9 @@ def format_of(head: bytes) -> str:
     for offset, magic, name in FOREIGN:
         if head[offset : offset + len(magic)] == magic:
             return _known(name, head)
+    for offset, magic, name in _NO_DISKS:
+        if head[offset : offset + len(magic)] == magic:
+            raise refuse(f"it is a {name} file and no disk; take the disk out of it first")
     return RAW
 
 

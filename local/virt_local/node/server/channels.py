@@ -53,6 +53,10 @@ class Channels:
         if not self._socket.closed:
             await self._socket.send_bytes(bytes([channel]) + data)
 
+    async def close(self) -> None:
+        if not self._socket.closed:
+            await self._socket.close()
+
     async def finish(self, status: dict[str, Any]) -> None:
         await self.send(ERROR, msgspec.json.encode(status))
         if not self._socket.closed:

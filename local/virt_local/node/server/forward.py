@@ -35,15 +35,32 @@ def forward_handler(lookup: Lookup, netns: Path) -> Handler:
         try:
             for index, port in enumerate(ports):
                 tasks += await _open(channels, index, port, place, writers)
-            await _up(channels, writers)
+            await _until_over(asyncio.create_task(_up(channels, writers)), tasks)
         finally:
             for task in tasks:
                 task.cancel()
             for writer in writers.values():
                 writer.close()
+        await channels.close()
         return channels.response
 
     return handle
+
+
+async def _until_over(up: asyncio.Task[None], down: list[asyncio.Task[None]]) -> None:
+    """The client has gone, or everything in the Pod has: who only listens is told by the end of the websocket."""
+    ends = [up]
+    if down:
+        ends.append(asyncio.create_task(_all(down)))
+    try:
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in ends:
+            task.cancel()
+
+
+async def _all(tasks: list[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)
 
 
 def _ports(request: web.Request) -> list[int]:

@@ -213,6 +213,9 @@ def test_port_forward_reaches_the_pods_loopback(node: Node, endpoint: Endpoint) 
             data = b""
             while b"hi\n" not in data:
                 data += (await ws.receive_bytes(timeout=5))[1:]
+            # The server in the Pod has ended the connection, and who only listens hears of it.
+            ended = (await ws.receive(timeout=5)).type
+            assert ended in (aiohttp.WSMsgType.CLOSE, aiohttp.WSMsgType.CLOSING, aiohttp.WSMsgType.CLOSED)
             return data
 
     assert b"200 OK" in asyncio.run(ask())
