@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 import pytest
@@ -172,15 +172,10 @@ def lab() -> Iterator[Lab]:
     with fake_kube() as kube:
         client, clock = kube.client(), FakeClock()
         caches = Caches(client)
-        shared = Shared(
-            client,
-            clock,
-            recorder=EventRecorder(client, "virt-controller", clock=clock),
-            caches=caches,
-            config=cast(Any, None),
-            types=cast(Any, None),
-            template=cast(Any, None),
-        )
+        recorder = EventRecorder(client, "virt-controller", clock=clock)
+        used = {"client": client, "clock": clock, "recorder": recorder, "caches": caches}
+        unused = {each.name: None for each in fields(Shared) if each.name not in used}
+        shared = Shared(**cast(Any, {**used, **unused}))
         found = Lab(kube, caches, shared, clock)
         kube.on_request = found.hook
         with running(*(each.run for each in caches.all)):
