@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from virt_controller.budgets.controller import BudgetController
 from virt_controller.caches import Caches
@@ -57,7 +57,7 @@ class Shared:
     config: ConfigWatcher
     types: CachedLookup
     template: TemplateConfig
-    entrance: Entrance
+    entrance: Entrance = field(default_factory=Entrance)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,6 @@ def issue(namespace: str, export: str, now: datetime) -> Issued:
     service = f"{exportplan.service_name(export)}.{namespace}"
     authority = make_authority(f"virt-export-{namespace}"[:64], now, LIFE)
     names = (f"{service}.svc", service, f"{service}.svc.cluster.local")
-    leaf = make_leaf(authority, Leaf("virt-exporter", names=names, usage=(SERVER,)), now, LIFE)
+    leaf = make_leaf(authority, Leaf(exportplan.PROGRAM, names=names, usage=(SERVER,)), now, LIFE)
     files = {TLS_CERT_FILE: leaf.cert_pem.decode(), TLS_KEY_FILE: leaf.key_pem.decode()}
     return Issued(authority.cert_pem.decode(), files)

@@ -7,14 +7,17 @@ from typing import Any
 
 from virt_controller.export.links import Way, url_of
 from virt_controller.export.model import Exported
-from virt_core.apis import exportplan
+from virt_core.apis import exportplan, names
 from virt_core.apis.base import to_plain
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 
 #: What is the old object's own.
-_LEFT_OUT = ("kubectl.kubernetes.io/last-applied-configuration", "kubevirt.io/latest-observed-api-version",
-             "kubevirt.io/storage-observed-api-version")  # fmt: skip
+_LEFT_OUT = (
+    "kubectl.kubernetes.io/last-applied-configuration",
+    names.ANNOTATION_LATEST_API_VERSION,
+    names.ANNOTATION_STORAGE_API_VERSION,
+)
 _STORAGE = "storage"
 
 

@@ -24,7 +24,7 @@ SNAPSHOT_MISSING, SNAPSHOT_EMPTY, SNAPSHOT_PENDING = "VMSnapshotNotFound", "VMSn
 VOLUMES_READY, VOLUMES_UNREADY, VOLUMES_UNMADE = "AllPVCsReady", "NotAllPVCsReady", "NotAllPVCsCreated"
 #: Events
 POD_CREATED, SECRET_CREATED, SERVICE_CREATED = "ExporterPodCreated", "SecretCreated", "ServiceCreated"
-PAUSED, POD_ENDED, CREATE_FAILED = "ExportPaused", "ExporterPodFailedOrCompleted", "FailedCreate"
+PAUSED, POD_ENDED, CREATE_FAILED = "ExportPaused", "ExporterPodFailedOrCompleted", names.REASON_FAILED_CREATE
 
 #: On the exporter Pod: which certificate it shows, and what it was made to serve.
 KEY_CERTIFICATE = "virtpod.io/export-certificate"

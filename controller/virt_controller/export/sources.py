@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from virt_controller.export import model
 from virt_controller.export.model import Exported, Said, Source
-from virt_controller.vm.volumes import is_filling
 from virt_core.apis import names
 from virt_core.apis.datavolume import DONE, KEY_CONTENT_TYPE, DataVolume
 from virt_core.apis.facts import is_final, is_terminating
@@ -122,7 +121,7 @@ def is_filled(claim: PersistentVolumeClaim, sight: Sight) -> bool:
     if owner is None:
         return True
     volume = sight.data_volume(f"{claim.metadata.namespace}/{owner.name}")
-    return volume is not None and volume.status.phase == DONE and not is_filling(volume.status.phase)
+    return volume is not None and volume.status.phase == DONE
 
 
 def is_disk(claim: PersistentVolumeClaim, sight: Sight) -> bool:

@@ -19,7 +19,7 @@ PORT_NAME = "export"
 TOKEN_HEADER = "x-kubevirt-export-token"  # noqa: S105 - a name
 PATH_READY = "/exportready"
 #: Below /volumes/NAME/
-RAW, GZIP, ARCHIVE, LISTING, SUM = "disk.img", "disk.img.gz", "disk.tar.gz", "dir/", "disk.img.sha256"
+RAW, GZIP, ARCHIVE, LISTING, SUM = names.FILE_DISK, "disk.img.gz", "disk.tar.gz", "dir/", "disk.img.sha256"
 #: Formats, as links call them.
 FORMAT_RAW, FORMAT_GZIP, FORMAT_DIR, FORMAT_ARCHIVE = "raw", "gzip", "dir", "tar.gz"
 #: A gzip download consists of members of so much of the disk each; `?from=` a multiple of it goes on with the next one.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from virt_core.apis import exportplan
+from virt_core.apis import exportplan, names
 
 if TYPE_CHECKING:
     from virt_core.apis.export import VirtualMachineExport
@@ -20,7 +20,7 @@ _POLL_S = 1.0
 _TOKEN_LENGTH = 20
 #: Flag of a source: its kind and group.
 SOURCES = {
-    "vm": ("VirtualMachine", "kubevirt.io"),
+    "vm": ("VirtualMachine", names.GROUP),
     "snapshot": ("VirtualMachineSnapshot", "snapshot.kubevirt.io"),
     "pvc": ("PersistentVolumeClaim", ""),
 }
