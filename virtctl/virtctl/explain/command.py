@@ -79,7 +79,7 @@ def view_of(kind: str) -> View:
     if kind == VMEXPORT:
         from virtctl.explain import exports
 
-        return View(exports.gather, exports.standing_of, exports.explained, _in_phase("Ready"))
+        return View(gathering.gather_export, exports.standing_of, exports.explained, _in_phase("Ready"))
     if kind == VMIM:
         from virtctl.explain import moves
 

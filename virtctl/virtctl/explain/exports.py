@@ -1,16 +1,10 @@
-"""Where an export stands, in one sentence."""
+"""Where an export stands, in one sentence. Pure."""
 
 from __future__ import annotations
 
 from virt_core.apis.export import VirtualMachineExport
-from virt_core.kube.client import KubeClient
 from virtctl.explain.render import Explanation
 from virtctl.explain.words import Standing
-
-
-def gather(client: KubeClient, namespace: str, name: str) -> VirtualMachineExport:
-    """Raises NotFound."""
-    return client.get(VirtualMachineExport, name, namespace)
 
 
 def explained(export: VirtualMachineExport) -> Explanation:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from virt_core.apis.export import VirtualMachineExport
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.moveview import MoveProgress
@@ -65,6 +66,11 @@ def _network(client: KubeClient, vmi: VirtualMachineInstance) -> NetworkReport |
     if vmi.status.phase != PHASE_RUNNING or not any(nic.ip_address for nic in vmi.status.interfaces):
         return None
     return ask_if_allowed(client, vmi.metadata.namespace, vmi.metadata.name)
+
+
+def gather_export(client: KubeClient, namespace: str, name: str) -> VirtualMachineExport:
+    """Raises NotFound."""
+    return client.get(VirtualMachineExport, name, namespace)
 
 
 def gather_move(client: KubeClient, namespace: str, name: str) -> Facts:
