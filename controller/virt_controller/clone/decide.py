@@ -10,6 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from virt_controller.clone import render
+from virt_controller.notes import Note
 from virt_core.apis import names
 from virt_core.apis.base import from_plain
 from virt_core.apis.clone import VirtualMachineClone, VirtualMachineCloneStatus
@@ -56,15 +57,6 @@ class World:
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
     #: All that its restore has made.
     restored: Sequence[PersistentVolumeClaim] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An Event."""
-
-    reason: str
-    message: str
-    type: str = names.EVENT_NORMAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from virt_controller.datavolume import claims
 from virt_controller.datavolume.plan import kind_of
+from virt_controller.notes import Note
 from virt_core.apis import datavolume as dv
 from virt_core.apis import importplan, names
 from virt_core.apis.base import decode
@@ -53,15 +54,6 @@ class World:
     source: PersistentVolumeClaim | None = None
     #: Who uses that claim now, or the one that is to be filled, if it was there first.
     users: Sequence[str] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An Event."""
-
-    reason: str
-    message: str
-    type: str = names.EVENT_NORMAL
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from virt_controller.export.certificate import USED, issue
 from virt_controller.export.decide import decide, expiry
 from virt_controller.export.links import Way, internal_way
 from virt_controller.export.manifests import documents
-from virt_controller.export.model import Decision, Note, Source, World
+from virt_controller.export.model import Decision, Source, World
 from virt_controller.export.render import (
     certificate_secret,
     exporter_pod,
@@ -23,6 +23,7 @@ from virt_controller.export.render import (
 from virt_controller.export.snapshots import snapshot_source
 from virt_controller.export.sources import Sight, claim_source, vm_source
 from virt_controller.launcher_pod import TemplateConfig
+from virt_controller.notes import Note
 from virt_controller.vm.expand import ExpansionError
 from virt_controller.vmi.keptstate import STATE_INDEX
 from virt_controller.vmi.surroundings import VOLUME_INDEX

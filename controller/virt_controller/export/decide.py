@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from virt_controller.export import model
 from virt_controller.export.links import Way, internal_way, link
-from virt_controller.export.model import Decision, Note, Said, World
+from virt_controller.export.model import Decision, Said, World
 from virt_controller.export.render import plan_id, token_name
+from virt_controller.notes import Note
 from virt_core.apis import exportplan, names
 from virt_core.apis.export import VirtualMachineExport, VirtualMachineExportLinks, VirtualMachineExportStatus
 from virt_core.apis.facts import is_terminating

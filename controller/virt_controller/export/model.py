@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from virt_controller.notes import Note
 from virt_core.apis import names
 from virt_core.apis.export import VirtualMachineExportStatus
 from virt_core.apis.pods import Pod
@@ -79,15 +80,6 @@ class World:
     service: Service | None = None
     #: Somebody else has something of a name that we need.
     taken: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Note:
-    """An Event."""
-
-    reason: str
-    message: str
-    type: str = names.EVENT_NORMAL
 
 
 @dataclass(frozen=True, slots=True)
