@@ -6,7 +6,9 @@ Nobody on the Pod network reaches that port. Who may forward a port of the Pod, 
 from __future__ import annotations
 
 import re
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
@@ -23,6 +25,8 @@ from virt_launcher.importer.progress import Meter, Server
 _SILENCE_S = 60.0
 #: Nobody has sent anything: the Pod ends, and virt-controller makes another one.
 _IDLE_S = 24 * 3600.0
+#: For who still sends when the answer is there already.
+_LINGER_S = 5.0
 _SIZE_LINE, _MAX_CHUNK = 32, 1 << 24
 
 
@@ -105,8 +109,10 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, code: int, text: str) -> None:
         """A sender that has gone does not read it; what came stands all the same."""
         self.close_connection = True
-        with suppress(ConnectionError):
+        with suppress(OSError):
             self._write(code, text.encode())
+            if code != 200:
+                self._linger()
 
     def _write(self, code: int, body: bytes) -> None:
         self.send_response(code)
@@ -115,6 +121,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Connection", "close")
         self.end_headers()
         self.wfile.write(body)
+
+    def _linger(self) -> None:
+        """What is still on its way is taken: a connection that is closed with bytes unread takes the answer with it."""
+        self.connection.shutdown(socket.SHUT_WR)
+        self.connection.settimeout(_LINGER_S)
+        until = time.monotonic() + _LINGER_S
+        while time.monotonic() < until and self.rfile.read1(CHUNK):
+            pass
 
     def log_message(self, *_: object) -> None:
         """The report says what counts."""

@@ -247,6 +247,8 @@ def test_whoever_sends_a_disk_learns_what_became_of_it(tmp_path: Path, filler: F
         400,
         "it is a LUKS file; use qcow2, raw, VMDK, VDI or VHDX",
     )
+    # More than fits into the line: it is refused while it is still being sent.
+    assert post(port, b"QED\0" + bytes(32 * MIB)) == (400, "it is a QED file; use qcow2, raw, VMDK, VDI or VHDX")
     code, words = post(port, image[: len(image) // 2], len(image))
     assert (code, "broke off" in words) == (503, True)
     assert not (tmp_path / "claim" / "disk.img").exists()
