@@ -89,6 +89,10 @@ class Engine:
     def env(self) -> dict[str, str]:
         return {**os.environ, "KUBECONFIG": self.kubeconfig, "PATH": f"{BIN}:{os.environ['PATH']}"}
 
+    def automation(self) -> str:
+        """A kubeconfig that says where automation/v1 is now."""
+        return self.kubeconfig
+
     def run(self, *args: str, stdin: str | None = None, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             args, input=stdin, capture_output=True, text=True, timeout=timeout, env=self.env(), check=False, cwd=ROOT

@@ -12,6 +12,7 @@ import os
 import re
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,10 @@ class Kubernetes(Engine):
         ):
             self.kubectl("-n", NAMESPACE, "rollout", "status", f"{kind}/{name}", "--timeout=120s", timeout=140)
         self.kubeconfig = str(self._with_automation())
+
+    def automation(self) -> str:
+        """Other tests may have had virt-api's Pods replaced since the start."""
+        return str(self._with_automation())
 
     def stop(self) -> None:
         """The cluster outlives the tests; of ours nothing stays, machines and Pods included."""
@@ -96,11 +101,16 @@ class Kubernetes(Engine):
 
     def _automation(self) -> dict[str, str]:
         pods = self.get("-n", NAMESPACE, "pods", "-l", "kubevirt.io=virt-api")["items"]
-        address = next(pod["status"]["podIP"] for pod in pods if pod["status"].get("podIP"))
+        address = next(pod["status"]["podIP"] for pod in pods if _serves(pod))
         bundle = self.get("apiservice", "v1.subresources.kubevirt.io")["spec"]["caBundle"]
         assert b"BEGIN CERTIFICATE" in base64.b64decode(bundle), "the APIService trusts nobody"
         name = f"virt-api.{NAMESPACE}.svc"
         return {"address": f"{address}:8444", "certificate-authority-data": bundle, "tls-server-name": name}
+
+
+def _serves(pod: Any) -> bool:
+    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in pod["status"].get("conditions", []))
+    return ready and "deletionTimestamp" not in pod["metadata"]
 
 
 def attach() -> Kubernetes:

@@ -40,7 +40,7 @@ def grant(space: Space, account: str) -> None:
 def client_of(space: Space, account: str) -> Client:
     space.kubectl("create", "serviceaccount", account)
     token = space.kubectl("create", "token", account).strip()
-    return Client.from_kubeconfig(space.engine.kubeconfig, token=token, namespace=space.namespace)
+    return Client.from_kubeconfig(space.engine.automation(), token=token, namespace=space.namespace)
 
 
 @pytest.fixture
@@ -167,7 +167,7 @@ def test_without_a_right_nothing_is_done(space: Space, robot: Client, nobody: Cl
     for name, call in calls.items():
         with pytest.raises(Forbidden):
             pytest.fail(f"{name} was allowed: {call()}")
-    with Client.from_kubeconfig(space.engine.kubeconfig, token="forged") as forged, pytest.raises(Unauthenticated):
+    with Client.from_kubeconfig(space.engine.automation(), token="forged") as forged, pytest.raises(Unauthenticated):
         forged.list("vmi")
     mine = robot.get("vmi", "mine")
     assert (mine.phase, mine.paused, mine.deleting, mine.labels.get("a")) == ("Running", False, False, None)

@@ -126,11 +126,11 @@ def test_a_guest_that_writes_too_fast_is_foreseen_followed_and_given_up(mover: S
 
 
 def test_a_program_moves_it_and_follows_its_stream(mover: Space) -> None:
-    mover.engine.kubectl("delete", "migrationpolicy", POLICY)
+    mover.engine.kubectl("delete", "migrationpolicy", POLICY, "--ignore-not-found")
     mover.kubectl("create", "serviceaccount", "robot")
     token = mover.kubectl("create", "token", "robot").strip()
     home = node_of(mover)
-    with Client.from_kubeconfig(mover.engine.kubeconfig, token=token, namespace=mover.namespace) as client:
+    with Client.from_kubeconfig(mover.engine.automation(), token=token, namespace=mover.namespace) as client:
         with pytest.raises(Forbidden):
             next(client.migrate("mover"))
         subject = f"--serviceaccount={mover.namespace}:robot"
