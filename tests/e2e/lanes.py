@@ -10,10 +10,8 @@ from pathlib import Path
 
 #: Two real nodes, their kubelets and an emulator new enough that a moved guest is whole.
 CLUSTER_ONLY = {
-    "test_config",
     "test_evacuation",
     "test_eviction",
-    "test_faults",
     "test_migration",
     "test_migration_faults",
     "test_migration_user",
