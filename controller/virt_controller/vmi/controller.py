@@ -79,8 +79,7 @@ class VMIController:
         self._writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
         #: The Pods that were made and are not recorded yet, by the UIDs of their VMIs.
         self._made: dict[str, Pod] = {}
-        #: What was last written at the gates of Pods, by their UIDs.
-        self._gates: dict[str, str] = {}
+        self._pod_writes: OwnWrites[Pod] = OwnWrites()
         vmis.add_handler(self._vmi_changed, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
         for informer in (storage, data_volumes):
             if informer is not None:
@@ -101,7 +100,7 @@ class VMIController:
         if not self._expectations.satisfied(key):
             return Result(TIMEOUT_S)
         vmi = self._recorded(self._writes.freshest(cached))
-        pods = self._pods.by_index(OWNER_INDEX, vmi.metadata.uid)
+        pods = [self._pod_writes.freshest(pod) for pod in self._pods.by_index(OWNER_INDEX, vmi.metadata.uid)]
         around = replace(self._around.look(vmi), launcher_image=self._template.launcher_image)
         around = self._with_resizing(vmi, pods, around)
         decision = rules.decide(vmi, pods, self._clock.now(), around)
@@ -117,10 +116,10 @@ class VMIController:
             self._write(vmi, decision.vmi)
         if decision.patch_pod is not None:
             self._patch_pod(*decision.patch_pod)
-        if decision.gate is not None:
-            self._tell_gate(*decision.gate)
         for note in decision.notes:
             self._recorder.event(vmi, note.type, note.reason, note.message)
+        if decision.gate is not None:
+            self._tell_gate(*decision.gate)
         # Last: a stranger that cannot be deleted must not hold up the VMI.
         if decision.strangers:
             self._turn_away(key, vmi, decision.strangers)
@@ -164,16 +163,12 @@ class VMIController:
             return  # Its end is seen next.
 
     def _tell_gate(self, pod: Pod, status: str) -> None:
-        """Once: our cache may not show it yet."""
         meta = pod.metadata
-        if self._gates.get(meta.uid) == status:
-            return
         patch = StrategicPatch({"metadata": {"uid": meta.uid}} | gate.document(status, self._clock.now()))
         try:
-            self._client.patch(Pod, meta.name, meta.namespace, patch, subresource="status")
+            self._pod_writes.remember(self._client.patch(Pod, meta.name, meta.namespace, patch, subresource="status"))
         except (NotFound, Conflict):
             return  # Another Pod of that name, or none: seen next.
-        self._gates[meta.uid] = status
 
     def _recorded(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
         """Writes down a Pod whose record did not get through. After a restart nobody knows of it, and it is a stranger:
@@ -216,9 +211,9 @@ class VMIController:
         self._made[vmi.metadata.uid] = created
         self._recorded(vmi)
         if not provisioning:
+            self._tell_created(vmi, created)
             # Before its node has it: opened later, the Pod would be unready for a moment.
             self._tell_gate(created, names.TRUE)
-            self._tell_created(vmi, created)
 
     def _expect(self, key: str, pod: Pod) -> None:
         self._expectations.expect_created(key, pod.metadata.uid)
@@ -328,7 +323,7 @@ class VMIController:
             self._queue.add(key)
 
     def _pod_gone(self, pod: Pod) -> None:
-        self._gates.pop(pod.metadata.uid, None)
+        self._pod_writes.forget(pod.metadata.uid)
         if key := owner_key(pod):
             self._expectations.created_observed(key, pod.metadata.uid)
             self._expectations.deletion_observed(key, pod.metadata.uid)

@@ -38,6 +38,7 @@ class Rig:
         client, clock = kube.client(), SystemClock()
         vmis, nodes = Informer(client, VirtualMachineInstance), Informer(client, Node)
         pods = Informer(client, Pod, label_selector="kubevirt.io=virt-launcher", indexers={OWNER_INDEX: owner_indexer})
+        self.seen = pods
         queue = WorkQueue(clock, "vmi", max_delay_s=0.2)
         self.recorder = EventRecorder(client, "virt-controller")
         controller = VMIController(
@@ -102,6 +103,27 @@ def test_two_writes_and_one_pod_until_the_hand_over(rig: Rig) -> None:
     eventually(lambda: any(o.get("reason") == "SuccessfulCreate" for o in list(rig.kube.objects.values())))
     assert rig.vmi_writes() == 2
     assert len([1 for method, path in rig.kube.methods("POST") if path == PODS]) == 1
+
+
+def test_the_gate_of_its_pod_is_opened_once_and_again_when_somebody_closes_it(rig: Rig) -> None:
+    def gate() -> str:
+        (pod,) = rig.pods()
+        told = (pod.get("status") or {}).get("conditions") or []
+        return next((each["status"] for each in told if each["type"] == names.CONDITION_POD_UNPAUSED), "")
+
+    def writes() -> int:
+        return len([1 for _method, path in rig.kube.methods("PATCH", "PUT") if path.startswith(f"{PODS}/")])
+
+    rig.kube.put(VMI, plain_vmi())
+    eventually(lambda: rig.pods() and gate() == "True")
+    told = [{"type": names.CONDITION_POD_UNPAUSED, "status": "True"}]
+    rig.update_pod(phase="Running", conditions=told, containerStatuses=container(running={}))
+    eventually(lambda: rig.phase() == "Scheduled")
+    assert writes() == 1
+    closed = [{"type": names.CONDITION_POD_UNPAUSED, "status": "False"}]
+    rig.update_pod(phase="Running", conditions=closed, containerStatuses=container(running={}))
+    eventually(lambda: gate() == "True")
+    assert writes() == 2
 
 
 def test_the_pod_of_a_vm_costs_no_event(rig: Rig) -> None:
@@ -286,15 +308,22 @@ def small_pod() -> dict[str, Any]:
     return pod
 
 
+def with_pod(rig: Rig) -> str:
+    """Its path, once the controller has seen it: else the Pod of a machine that runs would count as gone."""
+    pod = small_pod()
+    name = pod["metadata"]["name"]
+    rig.kube.put(f"{PODS}/{name}", pod)
+    eventually(lambda: rig.seen.get(f"default/{name}"))
+    return f"{PODS}/{name}"
+
+
 def hot(rig: Rig) -> dict[str, Any]:
     conditions = rig.vmi()["status"].get("conditions") or []
     return next((c for c in conditions if c["type"] == "HotVCPUChange"), {})
 
 
 def test_the_pod_of_a_machine_that_grows_is_asked_for_more(rig: Rig) -> None:
-    pod = small_pod()
-    path = f"{PODS}/{pod['metadata']['name']}"
-    rig.kube.put(path, pod)
+    path = with_pod(rig)
     rig.kube.put(VMI, grown())
     eventually(lambda: rig.kube.objects[path]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "200m")
     assert ("PATCH", f"{path}/resize") in rig.kube.methods("PATCH")
@@ -316,9 +345,7 @@ def test_the_pod_of_a_machine_that_grows_is_asked_for_more(rig: Rig) -> None:
     ],
 )
 def test_a_pod_that_the_api_server_does_not_change_is_told(rig: Rig, code: int, reason: str, words: str) -> None:
-    pod = small_pod()
-    path = f"{PODS}/{pod['metadata']['name']}"
-    rig.kube.put(path, pod)
+    path = with_pod(rig)
     answer = failure(code, reason, words)
     rig.kube.on_request = lambda method, asked, *_: answer if (method, asked) == ("PATCH", f"{path}/resize") else None
     rig.kube.put(VMI, grown())
