@@ -329,7 +329,8 @@ def _hand_over(job: Job, vmi: VirtualMachineInstance, target: Pod, now: datetime
         metadata=replace(vmi.metadata, labels=labels),
         status=replace(vmi.status, migration_state=move, active_pods=pods),
     )
-    handed = _in_phase(_in_phase(job, names.MIGRATION_SCHEDULED, now), names.MIGRATION_PREPARING_TARGET, now)
+    told = replace(job, status=replace(job.status, migration_state=move))
+    handed = _in_phase(_in_phase(told, names.MIGRATION_SCHEDULED, now), names.MIGRATION_PREPARING_TARGET, now)
     # Once that is written, none of them has the guest: what a vanished job made, or one that failed.
     left = tuple(pod for pod in chance.pods if _is_left_over(pod, vmi, pods, job.metadata.uid))
     alarm = names.EVENT_FAILED_HAND_OVER

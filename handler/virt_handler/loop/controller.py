@@ -168,8 +168,7 @@ class HandlerController:
     def _report(self, session: Session, vmi: VirtualMachineInstance, view: View, step: Step) -> float | None:
         """Writes what changed. Seconds to wait if that must not be told yet."""
         now = self._p.clock.now()
-        config = self._p.config()
-        wanted = status.reported(vmi, view, step, now, config.supported_agent_versions, plugins=config.network_bindings)
+        wanted = self._reported(vmi, view, step)
         if wanted is vmi:
             return None
         if not status.is_urgent(vmi, wanted):
@@ -178,6 +177,10 @@ class HandlerController:
             session.told_at = now
         self._write(vmi, wanted)
         return None
+
+    def _reported(self, vmi: VirtualMachineInstance, view: View, step: Step) -> VirtualMachineInstance:
+        now, config = self._p.clock.now(), self._p.config()
+        return status.reported(vmi, view, step, now, config.supported_agent_versions, plugins=config.network_bindings)
 
     def _write(self, vmi: VirtualMachineInstance, wanted: VirtualMachineInstance) -> None:
         try:
@@ -262,11 +265,16 @@ class HandlerController:
             self._p.moves.act(action, session, vmi)
 
     def _tell_arrival(self, session: Session, vmi: VirtualMachineInstance, view: View) -> None:
-        told = moving.arrival_told(vmi, view, self._p.roster.node_name, self._p.clock.now())
+        now = self._p.clock.now()
+        told = moving.arrival_told(vmi, view, self._p.roster.node_name, now)
         if told is vmi:
             return
+        taken_over = told.status.node_name != vmi.status.node_name
+        if taken_over:
+            # The same write says how the guest is here, such as its new addresses.
+            told = self._reported(told, view, next_step(told, view, now, Role.ACTIVE))
         self._write(vmi, told)
-        if told.status.node_name != vmi.status.node_name:
+        if taken_over:
             log.info("took the guest over", vmi=session.key, source=vmi.status.node_name)
             self._p.queue.add(session.key)
 

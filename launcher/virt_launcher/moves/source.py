@@ -58,6 +58,7 @@ class Departure:
         self._settled = threading.Event()
         self._lock = threading.Lock()
         self._told_at = 0.0
+        self._allowed_ms = 0
         self._asked_to_abort = False
         self._why = ""
         self._view = MoveView(uid=order.uid, mode=watch.MODE_PRE_COPY, started_us=_now_us())
@@ -117,6 +118,7 @@ class Departure:
             self._begun = True
             if self._asked_to_abort:
                 raise AbortedError("the move was given up before it began")
+            self._allow_pause(passes=0)
             self._hypervisor.migrate(self._order.plan)
         except AbortedError:
             self._end(failed=True, reason=f"the move was given up: {self._why or 'libvirt ended it'}", abort=ABORTED)
@@ -229,8 +231,6 @@ class Departure:
 
     def _watch(self) -> None:
         limits, course, began = self._order.limits, watch.begin(self._order.limits), time.monotonic()
-        if self._order.max_downtime_ms:
-            self._try(lambda: self._hypervisor.allow_downtime(self._order.max_downtime_ms))
         while not self._done.wait(LOOK_EVERY_S):
             try:
                 figures = self._hypervisor.job()
@@ -241,6 +241,7 @@ class Departure:
                 continue
             if figures is None or not figures.total:
                 continue
+            self._allow_pause(figures.iteration)
             course = watch.follow(course, limits, time.monotonic() - began, figures.remaining)
             self._set(
                 mode=course.mode,
@@ -252,6 +253,12 @@ class Departure:
                 iteration=figures.iteration,
             )
             self._act(course)
+
+    def _allow_pause(self, passes: int) -> None:
+        wanted = watch.allowed_pause(self._order.max_downtime_ms, passes)
+        if wanted != self._allowed_ms:
+            self._allowed_ms = wanted
+            self._try(lambda: self._hypervisor.allow_downtime(wanted))
 
     def _act(self, course: watch.Course) -> None:
         if course.verdict is watch.Verdict.POST_COPY:

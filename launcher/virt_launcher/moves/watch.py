@@ -11,6 +11,13 @@ MODE_PRE_COPY = "PreCopy"
 MODE_POST_COPY = "PostCopy"
 MODE_PAUSED = "Paused"
 
+#: The first pass leaves what an idle guest wrote meanwhile: it need not stand still for longer than that takes.
+_FIRST_PAUSE_MS = 100
+#: What QEMU allows by itself.
+_USUAL_PAUSE_MS = 300
+#: From this pass on a guest writes too fast for the pause that was allowed.
+_BUSY_FROM_PASS = 3
+
 
 class Verdict(enum.Enum):
     GO_ON = "go on"
@@ -47,6 +54,13 @@ class Course:
 
 def begin(limits: Limits) -> Course:
     return Course(completion_s=limits.completion_s)
+
+
+def allowed_pause(most_ms: int, passes: int) -> int:
+    """Milliseconds that the guest may stand still at the end: few at first, twice as many for each pass that was not
+    the last, and `most_ms` at most (0: what is usual)."""
+    doublings = min(max(passes - _BUSY_FROM_PASS + 1, 0), 32)
+    return min(most_ms or _USUAL_PAUSE_MS, _FIRST_PAUSE_MS << doublings)
 
 
 def completion_limit(per_gib_s: int, size_bytes: int) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from virt_launcher.moves.watch import Course, Limits, Verdict, begin, completion_limit, follow
+from virt_launcher.moves.watch import Course, Limits, Verdict, allowed_pause, begin, completion_limit, follow
 
 
 def looked(limits: Limits, *looks: tuple[float, int]) -> Course:
@@ -53,3 +53,9 @@ def test_post_copy_is_never_given_up() -> None:
 
 def test_post_copy_needs_leave_to_disturb() -> None:
     assert looked(Limits(completion_s=10, post_copy=True), (11, 50)).verdict is Verdict.ABORT
+
+
+def test_a_guest_may_stand_still_for_longer_the_more_it_writes() -> None:
+    assert [allowed_pause(900, passes) for passes in range(8)] == [100, 100, 100, 200, 400, 800, 900, 900]
+    assert allowed_pause(0, 10_000) == 300
+    assert allowed_pause(50, 0) == 50
