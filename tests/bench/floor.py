@@ -148,13 +148,14 @@ class Libvirt:
             domain.destroy()
 
     def boot(self, boot: Boot) -> Any:
-        """A machine that has printed its first line and runs on."""
+        """A machine that has booted: its console is quiet."""
         log = self._folder / f"serial-{time.monotonic_ns()}.log"
         begun = time.monotonic()
         domain = self._connection.createXML(
             DOMAIN.format(kernel=boot.kernel, initrd=boot.initrd, args=boot.args, qemu=QEMU, log=log)
         )
         wait_for_line(log, begun)
+        _wait_quiet(log)
         return domain
 
     def move(self, domain: Any, other: Libvirt, port: int) -> tuple[Any, float, int]:
@@ -162,8 +163,14 @@ class Libvirt:
         import libvirt
 
         flags = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PEER2PEER
-        begun = time.monotonic()
-        domain.migrateToURI3(other.uri, {libvirt.VIR_MIGRATE_PARAM_URI: f"tcp://127.0.0.1:{port}"}, flags)
+        for tries_left in (2, 1, 0):  # The other side does not always listen in time on a busy machine.
+            begun = time.monotonic()
+            try:
+                domain.migrateToURI3(other.uri, {libvirt.VIR_MIGRATE_PARAM_URI: f"tcp://127.0.0.1:{port}"}, flags)
+                break
+            except libvirt.libvirtError as error:
+                if not tries_left or "refused" not in str(error):
+                    raise
         took = time.monotonic() - begun
         there = other._connection.lookupByName("bench")
         stats = there.jobStats(libvirt.VIR_DOMAIN_JOB_STATS_COMPLETED)
@@ -174,6 +181,17 @@ class Libvirt:
         self._daemon.terminate()
         self._daemon.wait(timeout=10)
         shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def _wait_quiet(log: Path, for_s: float = 5.0, within_s: float = 120.0) -> None:
+    deadline, since, size = time.monotonic() + within_s, time.monotonic(), -1
+    while (now := time.monotonic()) < deadline:
+        if (grown := log.stat().st_size) != size:
+            since, size = now, grown
+        elif now - since > for_s:
+            return
+        time.sleep(0.2)
+    raise TimeoutError(f"the guest still talks after {within_s:.0f} s")
 
 
 @contextlib.contextmanager

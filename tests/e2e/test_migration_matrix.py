@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from tests.cluster.loading import GUEST_NAME, digests
 from virt_core.apis import names
 from virt_core.apis.quantity import parse_int
 
 from .conftest import KUBEVIRT, Space, replace
-from .engine import Engine, VirtLocal, eventually, process_table
+from .engine import GUEST_LAYOUT, Engine, VirtLocal, eventually, process_table
+from .kubernetes import Kubernetes
 from .nodecut import cut
 from .subresource import Subresources
 from .test_migration_faults import (
@@ -217,6 +219,27 @@ def test_a_processor_that_lacks_what_the_guest_has(moves: Space) -> None:
         guest.is_well(home)
     finally:
         moves.engine.run("kubectl", "label", "node", home, *(f"{label}-" for label in labels))
+
+
+def test_an_image_that_the_target_has_not(moves: Space) -> None:
+    """Its container disk was pinned to what the source has; the other node neither has it nor can fetch it."""
+    if not isinstance(moves.engine, Kubernetes):
+        pytest.skip("on virt-local all nodes have the same images")
+    guest, cluster = Guest(moves), moves.engine.cluster
+    home = moves.vmi("mover")["status"]["nodeName"]
+    other = next(node for node in cluster.nodes if node != home)
+    ctr = (str(cluster.programs / "ctr"), "-n", "k8s.io", "images")
+    known = digests(cluster.run_on(other, *ctr, "ls"))
+    try:
+        cluster.run_on(other, *ctr, "rm", *(name for name in known if known[name] == known[GUEST_NAME]))
+        moves.apply(job("unfetched", {"kubevirt.io/migrationPendingPodTimeoutSeconds": "10"}))
+        reason = failure(moves, "unfetched")
+        assert "image" in reason.lower(), reason
+        guest.is_well(home)
+    finally:
+        moves.engine.take_image(GUEST_LAYOUT, GUEST_NAME)
+    moves.apply(job("well"))
+    assert ended(moves, "well")["status"]["phase"] == "Succeeded"
 
 
 # -- post-copy ---------------------------------------------------------------------------------------------------------
