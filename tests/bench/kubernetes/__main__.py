@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.bench import apiload, control, moves, plugging, relay
 from tests.bench.__main__ import handoff_rows, unpack_boot
 from tests.bench.floor import libvirt, pss_kib, raw_qemu
-from tests.bench.kubernetes import costs, scale, starts
+from tests.bench.kubernetes import costs, scale, split, starts
 from tests.bench.kubernetes.starts import Burst, Kind
 from tests.bench.rows import Row, show, times
 from tests.e2e.kubernetes import Kubernetes, attach
@@ -175,6 +175,7 @@ def main() -> None:
     raw = Row("a raw domain running", "", floor=f"QEMU {floor.qemu_s:.2f} s, libvirt {floor.libvirt_s:.2f} s")
     parts: dict[str, Callable[[], list[Row]]] = {
         "single starts": lambda: [*single_rows(engine, pod), raw],
+        "processor time by program": lambda: split.rows(engine, pod),
         "plugging": lambda: plugging.rows(engine, "<= 3 s"),
         "bursts": lambda: burst_rows(engine, pod),
         "memory": lambda: memory_rows(engine, floor.libvirtd_mib),
