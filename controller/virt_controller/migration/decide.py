@@ -42,6 +42,8 @@ START_S = 300.0
 QUOTA_S = 10.0
 #: For a guest whose launcher has ended in the middle to be seen on the other side.
 ARRIVAL_S = 60.0
+#: For the node that a guest stays on to say why, once the target has ended by itself.
+SOURCE_TELLS_S = 15.0
 
 _NUMBERS = re.compile(r"\d+")
 #: Conditions of a job that waits; they go when it goes on.
@@ -426,7 +428,13 @@ def _phase_of(move: MoveState) -> str:
 
 
 def _target_lost(vmi: VirtualMachineInstance, move: MoveState, target: Pod | None, now: datetime) -> Decision:
-    """It cannot have the guest any more. The guest goes on where it is, if it is there; its node will say."""
+    """It cannot have the guest any more. The guest goes on where it is, if it is there; its node will say. Why a move
+    that had begun is over, that node knows better than a target that nobody killed."""
+    ended = facts.compute_state(target).terminated if target is not None else None
+    if ended is not None and ended.exit_code == 0 and ended.finished_at and move.start_timestamp is not None:
+        left_s = SOURCE_TELLS_S - (now - parse_rfc3339(ended.finished_at)).total_seconds()
+        if left_s > 0:
+            return Decision(recheck_s=left_s + 0.1)
     words = f"the target {facts.end_words(target).removeprefix('the ')}"
     return Decision(vmi=_with_end(vmi, move, words, now))
 

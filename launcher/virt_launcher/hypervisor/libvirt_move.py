@@ -52,6 +52,9 @@ def parameters(plan: MovePlan, xml: str) -> dict[str, Any]:
     }
     if plan.bandwidth_mib:
         given[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH] = plan.bandwidth_mib
+    if plan.bandwidth_mib and plan.post_copy:
+        # Without it post-copy would take all there is, whatever the limit says.
+        given[libvirt.VIR_MIGRATE_PARAM_BANDWIDTH_POSTCOPY] = plan.bandwidth_mib
     if plan.parallel > 1:
         given[libvirt.VIR_MIGRATE_PARAM_PARALLEL_CONNECTIONS] = plan.parallel
     if plan.disks:

@@ -233,6 +233,20 @@ def test_a_move_has_failed_when_its_target_cannot_have_the_guest(lost: list[Pod]
     assert names.LABEL_MIGRATION_TARGET_NODE not in decision.vmi.metadata.labels
 
 
+def test_the_node_that_is_not_left_says_why_if_it_can() -> None:
+    """A target that ended by itself only knows that nothing came any more."""
+    stamp = "2026-01-01T00:00:00Z"
+    done = {"terminated": {"exitCode": 0, "finishedAt": stamp}}
+    ended = pod(phase="Succeeded", containerStatuses=[{"name": "compute", "state": done}])
+    waits = decided(job("Running"), vmi({"startTimestamp": stamp}), ended, late_s=5)
+    assert waits.vmi is None
+    assert waits.recheck_s > 5
+    late = decided(job("Running"), vmi({"startTimestamp": stamp}), ended, late_s=20)
+    assert late.vmi is not None
+    before = decided(job("PreparingTarget"), vmi({"x": 0}), ended, late_s=5)
+    assert before.vmi is not None, "nobody else knows of a move that has not begun"
+
+
 def test_a_target_that_is_only_being_deleted_may_still_have_it() -> None:
     """Its source lets the guest run again on our word, so the word must wait for the end."""
     ending = pod()
