@@ -242,6 +242,8 @@ def _taken_over(vmi: VirtualMachineInstance, move: MoveState, node: str, now: da
         start_timestamp=move.start_timestamp or when,
         end_timestamp=when,
         completed=True,
+        # Whoever asked for it to be given up came too late.
+        abort_status="Failed" if move.abort_requested else move.abort_status,
     )
     # The Pod here was made for all that the machine has. Whether it has room for what was asked for meanwhile, its
     # resources will tell.

@@ -158,6 +158,8 @@ class Departure:
             self._rejoin(error)
         elif has_left(facts):
             self._end(failed=False)  # The last answer was lost, but not the guest.
+        elif not self._why and any(words in str(error) for words in _WAY_LOST):
+            self._end(failed=True, reason=f"the move failed: the way to the other node was lost ({error})")
         else:
             self._end(failed=True, reason=f"the move failed: {self._why or error}")
 
@@ -288,6 +290,8 @@ class Departure:
         self._on_news()
 
 
+#: How libvirt says that its connection to the other side is gone.
+_WAY_LOST = ("client socket is closed", "End of file while reading", "keepalive", "hangup", "reset by peer")
 _SPLIT_WORDS = (
     "the way between the nodes was lost in post-copy: the guest waits for memory that is still at its former node, and "
     "goes on when the way is back ({})"

@@ -256,6 +256,13 @@ def test_a_move_that_has_failed_is_not_taken_over() -> None:
     assert arrival(failed, view()) == failed
 
 
+def test_a_guest_that_arrived_was_not_given_up() -> None:
+    asked = vmi(**READY, abortRequested=True, abortStatus="Aborting")
+    over = arrival(asked, view()).status.migration_state
+    assert over is not None
+    assert (over.completed, over.failed, over.abort_status) == (True, False, "Failed")
+
+
 def test_another_nodes_guest_is_not_taken_over() -> None:
     machine = vmi(**READY)
     assert moving.arrival_told(machine, view(), "node3", NOW) == machine

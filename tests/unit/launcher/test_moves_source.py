@@ -94,6 +94,12 @@ def test_a_failure_has_its_reason(world: World) -> None:
     assert world.over().reason == "the move failed: no such host"
 
 
+def test_a_lost_way_is_said_to_be_one(world: World) -> None:
+    world.traffic.leave(VMI, Wishes(uid="job"))
+    world.hypervisor.finish_move(LauncherError("End of file while reading data: Input/output error"))
+    assert "the way to the other node was lost (End of file" in world.over().reason
+
+
 def test_one_at_a_time_and_each_job_once(world: World) -> None:
     world.traffic.leave(VMI, Wishes(uid="job"))
     world.traffic.leave(VMI, Wishes(uid="job"))
