@@ -70,6 +70,7 @@ def _schema() -> Schema:
             workers=_integer(1),
             launcherUserNamespaces=_flag(),
             exportURL=_text("^(https://[^/?#]+)?$"),
+            exportCA=_text("^(\\s*-----BEGIN CERTIFICATE-----|$)"),
         ),
         virtHandler=_component(
             kubeletRoot=_text("^/"),

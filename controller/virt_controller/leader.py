@@ -7,6 +7,7 @@ import threading
 from virt_controller import controllers
 from virt_controller.caches import Caches
 from virt_controller.controllers import Shared
+from virt_controller.datavolume.uploads import UploadPlace
 from virt_controller.export.entrance import Entrance
 from virt_controller.install import DefaultKubeVirt
 from virt_controller.launcher_pod import TemplateConfig
@@ -51,7 +52,7 @@ class Leader:
             SnapshotFigures(caches.snapshots),
             DiskFigures(caches.vms, caches.claims),
         )
-        self._bodies: dict[str, ThreadBody] = {}
+        self._bodies: dict[str, ThreadBody] = {"upload-place": UploadPlace(client, entrance, clock).run}
 
     @property
     def config(self) -> ConfigWatcher:

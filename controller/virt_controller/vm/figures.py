@@ -37,7 +37,7 @@ class DiskFigures:
         """A claim that is not there yet has no size yet."""
         rows: list[tuple[tuple[str, ...], float]] = []
         meta = vm.metadata
-        for volume in vm.spec.template.spec.volumes:
+        for volume in vm.spec.template.spec.volumes if vm.spec.template is not None else []:
             name = claim_of(volume)
             claim = self._claims.get(f"{meta.namespace}/{name}") if name else None
             if claim is not None:
