@@ -21,7 +21,7 @@ from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
 from virt_core.apis.vm import DataVolumeTemplateSpec, VirtualMachine
 from virt_core.apis.volumesnapshots import VolumeSnapshot
 from virt_core.kube.client import KubeClient
-from virt_core.kube.errors import AlreadyExists, NotFound
+from virt_core.kube.errors import AlreadyExists, ApiError, NotFound
 from virt_core.kube.informer import Informer
 from virt_core.kube.patch import op, pointer
 from virt_core.kube.writes import write_difference, write_operations
@@ -202,6 +202,9 @@ class Volumes:
             self._client.create(made)
         except AlreadyExists:
             return
+        except ApiError as error:
+            text = f"DataVolume {made.metadata.name} cannot be made: {error}"
+            raise Trouble(text, event="RestoreDataVolumeCreateError") from error
 
     def _give_to_vm(self, restore: VirtualMachineRestore, vm: VirtualMachine) -> None:
         """Claims that were made before their VM."""

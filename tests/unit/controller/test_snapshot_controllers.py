@@ -480,6 +480,32 @@ def test_a_template_gets_a_new_data_volume_and_the_old_one_goes() -> None:
         assert spec["template"]["spec"]["volumes"][1]["dataVolume"]["name"] == "vm-data"
 
 
+def test_a_data_volume_that_cannot_be_made_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And made when it can be."""
+    with lab() as it:
+        it.begin()
+        told: list[tuple[str, str]] = []
+        monkeypatch.setattr(it.shared.recorder, "event", lambda _obj, _kind, *said: told.append(said))
+        vm = plain_object(vm_with({"dataVolume": {"name": "disk"}}))
+        vm["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "disk"}, "spec": {"source": {"blank": {}}}}]
+        it.kube.put(VM, vm)
+        save(it)
+        it.until(it.is_saved)
+        inner = it.hook
+
+        def full(method: str, path: str, query: dict[str, str], body: Any) -> Any:
+            refused = method == "POST" and path.endswith("/datavolumes")
+            return failure(403, "Forbidden", "quota") if refused else inner(method, path, query, body)
+
+        it.kube.on_request = full
+        bring_back(it, volumeRestorePolicy="PrefixTargetName")
+        it.until(lambda: any(reason == "RestoreDataVolumeCreateError" for reason, _ in told))
+        assert "DataVolume vm-data cannot be made: quota" in told[-1][1]
+        assert "quota" in it.status(RESTORE)["conditions"][0]["reason"]
+        it.kube.on_request = inner
+        it.until(lambda: it.status(RESTORE).get("complete") is True)
+
+
 @pytest.mark.parametrize("gone", [False, True])
 def test_an_instance_type_is_kept_as_it_was(gone: bool) -> None:
     with lab() as it:
