@@ -1,8 +1,9 @@
 """`virtctl vmexport download` beside plain HTTP of the same bytes: by the external link, and over the API server.
 
 Plain HTTP is Python's own server and client, one process each, so that no other language is measured. What is added to
-it is TLS, the token, virt-api or the API server in between, the checksum of the disk, and above all gzip: a disk travels
-packed in pieces that can be gone on with, also if it is written raw, and half of this one is noise. Also on its own: `python -m tests.bench.exports [MiB]`.
+it is TLS, the token, virt-api or the API server in between, the checksum of the disk, and probably above all gzip: a
+disk travels packed in pieces that can be gone on with, also if it is written raw, and half of this one is noise.
+Also on its own: `python -m tests.bench.exports [MiB]`.
 """
 
 from __future__ import annotations
