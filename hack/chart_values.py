@@ -70,6 +70,7 @@ def _schema() -> Schema:
             workers=_integer(1),
             launcherUserNamespaces=_flag(),
             exportURL=_text("^(https://[^/?#]+)?$"),
+            exportCA=_text("^(\\s*-----BEGIN CERTIFICATE-----|$)"),
         ),
         virtHandler=_component(
             kubeletRoot=_text("^/"),
@@ -93,6 +94,7 @@ def _schema() -> Schema:
         networkPolicies=_object(enabled=_flag(), apiServerFrom=_peers(), automationFrom=_peers(), metricsFrom=_peers()),
         admissionPolicies=_object(enabled=_flag()),
         serviceMonitor=_object(enabled=_flag(), labels=_strings(), interval=_text(_DURATION)),
+        prometheusRule=_object(enabled=_flag(), labels=_strings()),
         uninstall=_object(allowWithMachines=_flag()),
     )
     return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart virtpod", **top}

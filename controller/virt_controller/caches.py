@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from virt_controller.clone.controller import ABOUT_INDEX, RESTORED_INDEX, restored_by
+from virt_controller.clone.controller import ABOUT_INDEX
 from virt_controller.clone.controller import about as about_clone
 from virt_controller.export.controller import NAMESPACE_INDEX, namespace_indexer
 from virt_controller.hotplug.controller import LAUNCHER_INDEX, launcher_indexer
@@ -90,9 +90,7 @@ class Caches:
         self.nodes = self._watch(Node)
         self.namespaces = self._watch(Namespace)
         self.vms = self._watch(VirtualMachine, indexers={VM_VOLUMES: vm_volumes, **_MEMBERS})
-        self.claims = self._watch(
-            PersistentVolumeClaim, indexers={STATE_INDEX: state_indexer, RESTORED_INDEX: restored_by}
-        )
+        self.claims = self._watch(PersistentVolumeClaim, indexers={STATE_INDEX: state_indexer})
         self.data_volumes = self._watch(DataVolume, optional=True)
         self.networks = self._watch(NetworkAttachmentDefinition, optional=True)
         self.vm_revisions = self._watch(ControllerRevision, _labelled(names.APP_VM_REVISION), {"owner": revision_owner})

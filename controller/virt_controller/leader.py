@@ -7,11 +7,13 @@ import threading
 from virt_controller import controllers
 from virt_controller.caches import Caches
 from virt_controller.controllers import Shared
+from virt_controller.datavolume.uploads import UploadPlace
 from virt_controller.export.entrance import Entrance
 from virt_controller.install import DefaultKubeVirt
 from virt_controller.launcher_pod import TemplateConfig
 from virt_controller.migration.figures import MoveFigures, observe
 from virt_controller.snapshot.figures import SnapshotFigures
+from virt_controller.vm.figures import DiskFigures
 from virt_core.kube.client import KubeClient
 from virt_core.kube.clusterconfig import ConfigWatcher
 from virt_core.kube.recorder import EventRecorder
@@ -45,8 +47,12 @@ class Leader:
         self._controllers = controllers.build(self._shared, workers)
         caches = self._shared.caches
         caches.migrations.add_handler(on_update=observe)
-        self.figures = (MoveFigures(caches.migrations, caches.vmis), SnapshotFigures(caches.snapshots))
-        self._bodies: dict[str, ThreadBody] = {}
+        self.figures = (
+            MoveFigures(caches.migrations, caches.vmis),
+            SnapshotFigures(caches.snapshots),
+            DiskFigures(caches.vms, caches.claims),
+        )
+        self._bodies: dict[str, ThreadBody] = {"upload-place": UploadPlace(client, entrance, clock).run}
 
     @property
     def config(self) -> ConfigWatcher:

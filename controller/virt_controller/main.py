@@ -64,8 +64,8 @@ def _outside(_context: click.Context, _parameter: click.Parameter, text: str) ->
     "--export-url",
     default="",
     callback=_outside,
-    help="How clients outside of the cluster reach virt-api, for the external links of exports, as "
-    "https://HOST[:PORT]. Default: there are none.",
+    help="How clients outside of the cluster reach virt-api, as https://HOST[:PORT]: for the external links of "
+    "exports, and for uploads where DataVolumes are ours. Default: there are no such links.",
 )
 @click.option(
     "--export-ca",

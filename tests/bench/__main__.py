@@ -12,7 +12,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.bench import apiload, control, flood, imports, moves, plugging, relay, startcost, traffic, wiring
+from tests.bench import (
+    apiload,
+    control,
+    exports,
+    flood,
+    imports,
+    moves,
+    plugging,
+    relay,
+    snapshots,
+    startcost,
+    traffic,
+    wiring,
+)
 from tests.bench.floor import Boot, Start, libvirt, pss_kib, raw_qemu, wait_for_line
 from tests.bench.rows import Row, show, times
 from tests.e2e.engine import GUEST_LAYOUT, VirtLocal, process_table
@@ -200,6 +213,8 @@ def main() -> None:
                 *flood.rows(),
                 *relay.rows(),
                 *imports.rows(),
+                *snapshots.rows(engine),
+                *exports.rows(engine),
             ]
         finally:
             engine.stop()

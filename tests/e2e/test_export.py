@@ -24,7 +24,10 @@ from framework.waiting import eventually as soon
 
 from .conftest import Space
 from .engine import eventually
+from .loopdisks import skip_without_loop_devices
 from .manifests import with_volume
+from .test_snapshots import saved, snapshot
+from .test_storage import stored  # noqa: F401
 from .vms import vm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.patient]
@@ -75,12 +78,12 @@ def content(space: Space, name: str) -> Path:
     return path
 
 
-def uploaded(space: Space, name: str, tmp_path: Path, size: int = 40 * MIB) -> bytes:
+def uploaded(space: Space, name: str, tmp_path: Path, *options: str, size: int = 40 * MIB) -> bytes:
     """A DataVolume with noise, zeros and more noise in it."""
     data = os.urandom(size // 4) + bytes(size // 2) + os.urandom(size // 4 - 12345) + bytes(12345)
     file = tmp_path / f"{name}.img"
     file.write_bytes(data)
-    space.virtctl("image-upload", "dv", name, "--image-path", str(file), "--force-bind", timeout=120)
+    space.virtctl("image-upload", "dv", name, "--image-path", str(file), "--force-bind", *options, timeout=120)
     return data
 
 
@@ -174,7 +177,7 @@ def running(space: Space, command: list[str]) -> Iterator[subprocess.Popen[bytes
 
 def test_a_download_that_is_killed_goes_on(space: Space, tmp_path: Path) -> None:
     """virtctl is killed in the middle, then the exporter: no byte comes twice, and the disk is whole."""
-    data = uploaded(space, "disk", tmp_path, 192 * MIB)
+    data = uploaded(space, "disk", tmp_path, size=192 * MIB)
     space.virtctl("vmexport", "create", "out", "--pvc", "disk", "--ttl", "1h")
     phase(space, "out", "Ready")
     raw, state = tmp_path / "raw", tmp_path / "raw.part.state"
@@ -196,25 +199,68 @@ def test_a_download_that_is_killed_goes_on(space: Space, tmp_path: Path) -> None
 def test_a_stopped_vm_leaves_and_comes_back(space: Space, tmp_path: Path) -> None:
     """Its manifests, as they are, make it anew: the disk is downloaded from the export by an importer."""
     data = uploaded(space, "root", tmp_path)
-    machine = vm("leaver", "Halted")
-    machine["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root"}}]
-    space.apply(machine)
-    # Over the API server the links are those that Pods of this cluster use.
-    way = ("--manifest", "--include-secret", "--port-forward")
-    text = space.virtctl("vmexport", "download", "out", "--vm", "leaver", *way, timeout=150)
-    documents = list(yaml.safe_load_all(text))
-    assert [each["kind"] for each in documents] == ["ConfigMap", "VirtualMachine", "DataVolume", "Secret"]
-    again = json.loads(text_of(documents).replace('"root"', '"again"').replace('"leaver"', '"comer"'))
-    for each in again:
-        space.apply(each)
-    wait_for(space, "again", "Succeeded")
+    space.apply(leaver())
+    come_back(space, "--vm", "leaver")
     assert (content(space, "again") / "disk.img").read_bytes() == data
     assert space.engine.get("-n", space.namespace, "vm", "comer")["spec"]["runStrategy"] == "Halted"
 
 
-def text_of(documents: list[Any]) -> str:
-    """The URL keeps the name of the volume that is exported."""
-    return json.dumps(documents)
+def leaver() -> dict[str, Any]:
+    """A stopped VM with the disk `root`."""
+    machine = vm("leaver", "Halted")
+    machine["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root"}}]
+    return machine
+
+
+def come_back(space: Space, *source: str) -> None:
+    """The manifests of the export `out` make the VM `comer` with the disk `again`; the URL keeps the name of the volume
+    that is exported."""
+    # Over the API server the links are those that Pods of this cluster use.
+    way = ("--manifest", "--include-secret", "--port-forward")
+    text = space.virtctl("vmexport", "download", "out", *source, *way, timeout=150)
+    documents = list(yaml.safe_load_all(text))
+    assert [each["kind"] for each in documents] == ["ConfigMap", "VirtualMachine", "DataVolume", "Secret"]
+    again = json.loads(json.dumps(documents).replace('"root"', '"again"').replace('"leaver"', '"comer"'))
+    for each in again:
+        space.apply(each)
+    wait_for(space, "again", "Succeeded")
+
+
+def downloaded(space: Space, file: Path, export: str, *source: str) -> bytes:
+    options = ("--output", str(file), "--format", "raw")
+    space.virtctl("vmexport", "download", export, *source, *options, timeout=150)
+    return file.read_bytes()
+
+
+def test_a_snapshot_leaves_as_it_was_and_comes_back(stored: Space, tmp_path: Path) -> None:  # noqa: F811
+    """What was written later is not in what is downloaded, nor in what is made anew; its claims go with the export."""
+    space = stored
+    data = uploaded(space, "root", tmp_path)
+    space.apply(leaver())
+    snapshot(space, "then", "leaver")
+    saved(space, "then")
+    disk = content(space, "root") / "disk.img"
+    with disk.open("r+b") as file:
+        file.write(os.urandom(MIB))
+    assert downloaded(space, tmp_path / "raw", "out", "--snapshot", "then", "--keep-vme") == data
+    assert disk.read_bytes() != data
+    come_back(space)
+    assert (content(space, "again") / "disk.img").read_bytes() == data
+    space.virtctl("vmexport", "delete", "out")
+    eventually(lambda: claims(space) == ["again", "root"], within_s=60, what="no claim of the export is left")
+
+
+def test_a_block_claim_leaves_and_comes_back(stored: Space, tmp_path: Path) -> None:  # noqa: F811
+    space = stored
+    skip_without_loop_devices(space)
+    data = uploaded(space, "root", tmp_path, "--volume-mode", "block")
+    space.apply(leaver())
+    raw = downloaded(space, tmp_path / "raw", "first", "--pvc", "root")
+    assert (raw[: len(data)], any(raw[len(data) :])) == (data, False)
+    come_back(space, "--vm", "leaver")
+    made = space.engine.get("-n", space.namespace, "pvc", "again")
+    assert made["spec"]["volumeMode"] == "Block"
+    assert downloaded(space, tmp_path / "again", "second", "--pvc", "again")[: len(data)] == data
 
 
 def wait_for(space: Space, name: str, wanted: str) -> None:
@@ -299,6 +345,10 @@ def ready(space: Space, name: str) -> Any:
 def reasons(space: Space, name: str) -> set[str]:
     items = space.engine.get("-n", space.namespace, "events")["items"]
     return {each["reason"] for each in items if each["involvedObject"].get("name") == name}
+
+
+def claims(space: Space) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in space.engine.get("-n", space.namespace, "pvc")["items"])
 
 
 def pods(space: Space) -> list[str]:

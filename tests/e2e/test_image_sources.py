@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import ssl
 import subprocess
@@ -54,11 +55,16 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+def make_vm(space: Space, *options: str) -> None:
+    """The VM `guest`, as the README types it."""
+    space.kubectl("apply", "-f", "-", stdin=space.virtctl("create", "vm", "--name", "guest", *options))
+
+
 def whole(space: Space, name: str) -> None:
-    """Filled, told as filled, and a machine boots from it."""
+    """Filled, told as filled, and the VM boots from it."""
     found = phase(space, name, "Succeeded", within_s=180)
     assert found["progress"] == "100.0%"
-    space.apply(from_volume(vmi("guest"), name))
+    assert "Running on" in space.virtctl("explain", "vm", "guest", "--wait", timeout=320)
     boots(space, "guest")
 
 
@@ -66,11 +72,12 @@ def test_by_http_with_its_progress(space: Space, large: Path) -> None:
     image = large.read_bytes()
     habits = Habits(image, stall_after=len(image) // 2)
     with served(space, habits) as url:
-        space.apply(data_volume("disk", {"http": {"url": url}}, size="2Gi"))
+        make_vm(space, "--volume-import", f"type:http,name:disk,size:2Gi,url:{url}")
         eventually(lambda: 20 < percent(space, "disk") < 90, within_s=90, what="half of it has come")
         shown = space.kubectl("get", "dv", "disk")
         assert "ImportInProgress" in shown
         assert "%" in shown
+        assert re.search(r"Its disk disk is being filled: \d+ % \[##", space.virtctl("explain", "vm", "guest"))
         habits.stall_after = 0
         habits.go_on.set()
         whole(space, "disk")
@@ -109,8 +116,7 @@ def registry(space: Space, image: bytes, directory: Path) -> Iterator[tuple[str,
 def test_out_of_a_registry(space: Space, large: Path, tmp_path: Path) -> None:
     with registry(space, large.read_bytes(), tmp_path) as (reference, certificate):
         space.kubectl("create", "configmap", "trust", f"--from-literal=ca.crt={certificate}")
-        source = {"registry": {"url": reference, "certConfigMap": "trust"}}
-        space.apply(data_volume("disk", source, size="2Gi"))
+        make_vm(space, "--volume-import", f"type:registry,name:disk,size:2Gi,certconfigmap:trust,url:{reference}")
         whole(space, "disk")
 
 
@@ -119,6 +125,7 @@ def test_sent_by_virtctl_with_a_bar(space: Space, large: Path) -> None:
     done = space.engine.run("virtctl", "-n", space.namespace, *command, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "100% of" in done.stderr
+    make_vm(space, "--volume-pvc", "src:disk")
     whole(space, "disk")
 
 
@@ -128,6 +135,7 @@ def test_from_a_file_of_this_machine(space: Space, large: Path) -> None:
     done = space.engine._local("image", "import", str(large), "-n", space.namespace, "--name", "disk")
     assert done.returncode == 0, done.stderr
     assert "100% of" in done.stderr
+    make_vm(space, "--volume-pvc", "src:disk")
     whole(space, "disk")
 
 

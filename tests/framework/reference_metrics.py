@@ -1,4 +1,4 @@
-"""The metrics of KubeVirt that tell of migrations, with their types and labels, as its documentation has them."""
+"""Metrics of KubeVirt that tell of migrations and storage, with types and labels as its documentation has them."""
 
 from __future__ import annotations
 
@@ -26,3 +26,24 @@ OF_CONTROLLER = {
     f"{_PREFIX}_end_time_seconds": ("gauge", (*_MOVE, "status")),
 }
 PHASE_TIME = (f"{_PREFIX}_phase_transition_time_from_creation_seconds", "histogram", ("phase",))
+OF_DISKS = {
+    "kubevirt_vm_disk_allocated_size_bytes": (
+        "gauge",
+        ("name", "namespace", "persistentvolumeclaim", "volume_mode", "device"),
+    )
+}
+OF_SNAPSHOTS = {"kubevirt_vmsnapshot_succeeded_timestamp_seconds": ("gauge", ("name", "snapshot_name", "namespace"))}
+#: The rules that KubeVirt records about storage.
+RULES_OF_STORAGE = (
+    "pvc:kubevirt_vmsnapshot_labels:info",
+    "vm:kubevirt_vmsnapshot_disks_restored:sum",
+    "vm:kubevirt_vmsnapshot_disks_restored_bytes:sum",
+    "pvc:kubevirt_suspected_orphaned_storage_bytes:info",
+)
+#: What kube-state-metrics tells of claims, by name: its labels.
+OF_KUBE_STATE = {
+    "kube_persistentvolumeclaim_info": ("namespace", "persistentvolumeclaim", "storageclass", "volumename"),
+    "kube_persistentvolumeclaim_labels": ("namespace", "persistentvolumeclaim"),
+    "kube_persistentvolumeclaim_resource_requests_storage_bytes": ("namespace", "persistentvolumeclaim"),
+    "kube_pod_spec_volumes_persistentvolumeclaims_info": ("namespace", "persistentvolumeclaim", "pod", "uid", "volume"),
+}

@@ -75,9 +75,7 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.certificates.writes:Writer._share:write_operations": _each("patch", "ConfigMap"),
     "virt_controller.certificates.writes:Writer._write:write_operations": _each("patch", "Secret"),
     "virt_controller.clone.controller:CloneController._create:create": _each("create", *_COPIES),
-    "virt_controller.clone.controller:CloneController._delete:delete": _each(
-        "delete", *_COPIES, "VirtualMachineClone", "PersistentVolumeClaim"
-    ),
+    "virt_controller.clone.controller:CloneController._delete:delete": _each("delete", *_COPIES, "VirtualMachineClone"),
     "virt_controller.clone.controller:CloneController._surely:get": _each("get", *_COPIES, "PersistentVolumeClaim"),
     "virt_controller.datavolume.controller:DataVolumeController._create:create": _each(
         "create", "Pod", "PersistentVolumeClaim", "DataVolume"

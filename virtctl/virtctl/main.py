@@ -26,6 +26,7 @@ COMMANDS = {
     ),
     "expose": ("virtctl.expose:command", "Create a Service for a VM, VMI or VMI replica set."),
     "fslist": ("virtctl.guest:fslist", "List the file systems in the guest."),
+    "guestfs": ("virtctl.guestfs:command", "Not built; says how to look into a disk instead."),
     "guestosinfo": ("virtctl.guest:guestosinfo", "Show what the guest agent says of the guest."),
     "image-upload": ("virtctl.imageupload.command:command", "Upload a disk image into a DataVolume."),
     "memory-dump": ("virtctl.memorydump:commands", "Write the memory of a running VM into a claim."),

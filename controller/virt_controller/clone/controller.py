@@ -45,15 +45,6 @@ T = TypeVar("T", bound=KubeObject)
 Temporary = VirtualMachineSnapshot | VirtualMachineRestore
 
 
-#: Claims by the key of the restore that made them.
-RESTORED_INDEX = "restored"
-
-
-def restored_by(claim: PersistentVolumeClaim) -> list[str]:
-    name = claim.metadata.annotations.get(words.ANNOTATION_RESTORE_NAME)
-    return [f"{claim.metadata.namespace}/{name}"] if name else []
-
-
 def about(clone: VirtualMachineClone) -> list[str]:
     """Of what a change may matter to it."""
     space = clone.metadata.namespace
@@ -119,7 +110,6 @@ class CloneController:
             restore=restore,
             target=target,
             claims=self._claims_named(space, claims_of(restore, target)) if _is_settling(clone) else {},
-            restored=self._claims.by_index(RESTORED_INDEX, f"{space}/{render.restore_name(clone)}"),
         )
 
     def _found(self, cls: type[T], informer: Informer[T], clone: VirtualMachineClone, name: str) -> T | None:
@@ -155,8 +145,6 @@ class CloneController:
         clone = self._write(clone, decision)
         if decision.clean_up:
             self._clean_up(clone, world)
-        for claim in decision.drop_claims:
-            self._delete(claim)
         if decision.let_go:
             clone = self._finalized(clone, [each for each in clone.metadata.finalizers if each != FINALIZER_CLONE])
         if decision.delete_clone:
@@ -214,7 +202,7 @@ class CloneController:
             if made is not None and is_of(clone, made) and not is_terminating(made):
                 self._delete(made)
 
-    def _delete(self, obj: Temporary | VirtualMachineClone | PersistentVolumeClaim) -> None:
+    def _delete(self, obj: Temporary | VirtualMachineClone) -> None:
         try:
             self._client.delete(type(obj), obj.metadata.name, obj.metadata.namespace, uid=obj.metadata.uid)
         except NotFound:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -16,13 +16,8 @@ from virt_core.apis.base import from_plain
 from virt_core.apis.clone import VirtualMachineClone, VirtualMachineCloneStatus
 from virt_core.apis.facts import is_terminating
 from virt_core.apis.keptstate import keeps_state
-from virt_core.apis.meta import Condition, ObjectMeta
-from virt_core.apis.snapshot import (
-    ANNOTATION_LAST_RESTORE,
-    VirtualMachineRestore,
-    VirtualMachineSnapshot,
-    VirtualMachineSnapshotContent,
-)
+from virt_core.apis.meta import Condition
+from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.volumes import Volume
@@ -55,8 +50,6 @@ class World:
     target: VirtualMachine | None = None
     #: Those of the new VM that are there, by name.
     claims: Mapping[str, PersistentVolumeClaim] = field(default_factory=dict)
-    #: All that its restore has made.
-    restored: Sequence[PersistentVolumeClaim] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +61,6 @@ class Decision:
     restore_from: VirtualMachine | None = None
     #: The snapshot and the restore that were made for this clone are not needed any more.
     clean_up: bool = False
-    #: Claims that were made for a VM that will never be.
-    drop_claims: tuple[PersistentVolumeClaim, ...] = ()
     delete_clone: bool = False
     #: No claim can be left behind any more, so that the clone may go at any time.
     let_go: bool = False
@@ -104,26 +95,9 @@ def failed(clone: VirtualMachineClone, reason: str, words: str, now: datetime) -
 
 
 def _leaves(clone: VirtualMachineClone, world: World) -> Decision:
-    """It is over, or it goes: then also what was made for it, the restore first."""
-    left = _nobodys(clone, world)
+    """It is over, or it goes: then also what was made for it. A restore takes the claims along that no VM came to."""
     mine = world.restore is not None and is_of(clone, world.restore)
-    return Decision(clone.status, clean_up=True, drop_claims=left, let_go=not mine and not left)
-
-
-def _nobodys(clone: VirtualMachineClone, world: World) -> tuple[PersistentVolumeClaim, ...]:
-    """Once the restore is gone, so that it makes no more. The VM that it may have made keeps its own."""
-    mark, made = f"{render.restore_name(clone)}-", world.target
-    if world.restore is not None or (made is not None and _mark(made.metadata).startswith(mark)):
-        return ()
-    return tuple(
-        claim
-        for claim in world.restored
-        if _mark(claim.metadata).startswith(mark) and not claim.metadata.owner_references and not is_terminating(claim)
-    )
-
-
-def _mark(meta: ObjectMeta) -> str:
-    return meta.annotations.get(ANNOTATION_LAST_RESTORE, "")
+    return Decision(clone.status, clean_up=True, let_go=not mine)
 
 
 def _stranger(clone: VirtualMachineClone, world: World) -> tuple[str, str] | None:

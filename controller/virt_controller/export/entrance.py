@@ -1,4 +1,4 @@
-"""How exports are reached from outside of the cluster: by virt-api, where the administrator says."""
+"""How exports, and uploads, are reached from outside of the cluster: by virt-api, where the administrator says."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Entrance:
         if not self.url:
             return None
         base = self.url + exportplan.outside_path(namespace, export)
-        return Way(exportplan.EXTERNAL, base, self._certificates())
+        return Way(exportplan.EXTERNAL, base, self.certificates())
 
-    def _certificates(self) -> str:
+    def certificates(self) -> str:
         if not self.authority:
             return ""
         try:

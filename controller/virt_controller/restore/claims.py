@@ -23,6 +23,8 @@ from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.volumesnapshots import SNAPSHOT_GROUP, VolumeSnapshot
 
 _STORAGE = "storage"
+#: What a restored claim may belong to.
+_OWNERS = ("VirtualMachine", "DataVolume")
 #: Annotations that tell of the old claim's own life.
 _NOT_COPIED = ("pv.kubernetes.io", "volume.beta.kubernetes.io", "volume.kubernetes.io", "cdi.kubevirt.io",
                "k8s.io/CloneRequest", "k8s.io/CloneOf", words.ANNOTATION_OWNED_BY_VM)  # fmt: skip
@@ -84,6 +86,11 @@ def planned(
 
 def is_ours(restore: VirtualMachineRestore, claim: PersistentVolumeClaim) -> bool:
     return claim.metadata.annotations.get(words.ANNOTATION_LAST_RESTORE) == words.mark_of(restore)
+
+
+def is_taken(claim: PersistentVolumeClaim) -> bool:
+    """Somebody has made it his own since: we give claims to VMs and DataVolumes only."""
+    return any(each.kind not in _OWNERS for each in claim.metadata.owner_references)
 
 
 def may_replace(

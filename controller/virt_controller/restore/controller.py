@@ -106,7 +106,7 @@ class RestoreController:
             self._unlock(restore)
             return None
         except (Trouble, ApiError) as trouble:
-            self._tell(key, _ERROR, str(trouble))
+            self._tell(key, getattr(trouble, "event", "") or _ERROR, str(trouble))
             self._note(key, decide.troubled, str(trouble))
         else:
             return None

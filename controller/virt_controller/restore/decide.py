@@ -49,7 +49,11 @@ class NotReady(Waiting):
 
 
 class Trouble(HoldUp):
-    """Something that somebody must do something about; it is tried again."""
+    """Something that somebody must do something about; it is tried again. `event`: by which name, if it has its own."""
+
+    def __init__(self, text: str, *, event: str = "") -> None:
+        super().__init__(text)
+        self.event = event
 
 
 class Hopeless(HoldUp):

@@ -21,7 +21,7 @@ from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
 from virt_core.apis.vm import DataVolumeTemplateSpec, VirtualMachine
 from virt_core.apis.volumesnapshots import VolumeSnapshot
 from virt_core.kube.client import KubeClient
-from virt_core.kube.errors import AlreadyExists, NotFound
+from virt_core.kube.errors import AlreadyExists, ApiError, NotFound
 from virt_core.kube.informer import Informer
 from virt_core.kube.patch import op, pointer
 from virt_core.kube.writes import write_difference, write_operations
@@ -134,14 +134,21 @@ class Volumes:
         if restore.spec.volume_restore_policy == words.IN_PLACE:
             return
         for planned in restore.status.restores:
-            claim = self._claims.get(f"{restore.metadata.namespace}/{planned.persistent_volume_claim}")
-            if claim is None or is_terminating(claim) or not plan.is_ours(restore, claim):
+            claim = self._surely(restore.metadata.namespace, planned.persistent_volume_claim)
+            if claim is None or is_terminating(claim) or not plan.is_ours(restore, claim) or plan.is_taken(claim):
                 continue
             try:
                 meta = claim.metadata
                 self._client.delete(PersistentVolumeClaim, meta.name, meta.namespace, uid=meta.uid)
             except NotFound:
                 continue
+
+    def _surely(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        """What the live copy does not show may have been made by us a moment ago."""
+        try:
+            return self._claims.get(f"{namespace}/{name}") or self._client.get(PersistentVolumeClaim, name, namespace)
+        except NotFound:
+            return None
 
     # What firmware and TPM store
 
@@ -195,6 +202,9 @@ class Volumes:
             self._client.create(made)
         except AlreadyExists:
             return
+        except ApiError as error:
+            text = f"DataVolume {made.metadata.name} cannot be made: {error}"
+            raise Trouble(text, event="RestoreDataVolumeCreateError") from error
 
     def _give_to_vm(self, restore: VirtualMachineRestore, vm: VirtualMachine) -> None:
         """Claims that were made before their VM."""

@@ -6,8 +6,6 @@ importer tells how far it is at `GET /progress` on `PORT`, as a `Progress`.
 
 from __future__ import annotations
 
-import hashlib
-
 from virt_core.apis import names
 from virt_core.apis.base import Struct
 
@@ -50,6 +48,8 @@ def pod_name(volume: str) -> str:
     name = f"importer-{volume}"
     if len(name) <= _MAX_NAME:
         return name
+    import hashlib  # An importer never comes here, and its start is short.
+
     return f"{name[: _MAX_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 

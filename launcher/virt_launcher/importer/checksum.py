@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from virt_core.apis import importplan
 from virt_launcher.importer.errors import Refused
+
+if TYPE_CHECKING:
+    from hashlib import _Hash
 
 _LENGTHS = {"md5": 32, "sha1": 40, "sha256": 64, "sha512": 128}
 
@@ -26,8 +29,12 @@ class Checksum:
         self.reset()
 
     def reset(self) -> None:
-        # Nobody relies on md5 here but those who publish nothing better.
-        self._hash = hashlib.new(self._kind, usedforsecurity=False) if self.wanted else None
+        self._hash: _Hash | None = None
+        if self.wanted:
+            import hashlib  # OpenSSL takes a while to come, and most images promise nothing.
+
+            # Nobody relies on md5 here but those who publish nothing better.
+            self._hash = hashlib.new(self._kind, usedforsecurity=False)
 
     def take(self, data: bytes) -> None:
         if self._hash is not None:

@@ -15,10 +15,9 @@ from virt_launcher.importer.errors import Refused
 from virt_launcher.importer.formats import detect
 from virt_launcher.importer.formats.base import SECTOR, Decoder, Raw, refuse, round_up
 from virt_launcher.importer.formats.qcow2 import Hint, Qcow2
-from virt_launcher.importer.http import CHUNK
 from virt_launcher.importer.journal import Entry, Journal
 from virt_launcher.importer.progress import Meter
-from virt_launcher.importer.target import Target
+from virt_launcher.importer.target import CHUNK, Target
 
 #: After so many bytes what is there is made safe, and written down.
 _STEP = 64 << 20

@@ -18,8 +18,8 @@ from virt_core.apis import importplan
 from virt_core.runtime.clock import Clock
 from virt_core.runtime.record import record
 from virt_launcher.importer.errors import Refused, SourceChanged, Trouble
+from virt_launcher.importer.target import CHUNK
 
-CHUNK = 1 << 20
 #: Our image has the bundle and not the directory in which the library looks.
 _BUNDLE = Path("/etc/ssl/certs/ca-certificates.crt")
 _TIMEOUT_S = 60.0

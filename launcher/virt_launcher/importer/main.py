@@ -5,6 +5,7 @@ The plan is in its environment, the claim is mounted, its last words are the rep
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import sys
@@ -18,6 +19,8 @@ from virt_core.apis.importplan import ImportPlan, ImportReport
 from virt_launcher.importer.errors import Refused, Trouble
 from virt_launcher.importer.run import Places, run
 
+#: Of glibc: M_MMAP_THRESHOLD and M_TRIM_THRESHOLD. Above what is ever under way at once.
+_MEMORY = ((-3, 16 << 20), (-1, 32 << 20))
 _LAST_WORDS = "/dev/termination-log"
 #: A file may be a little longer than its disk, never much.
 _SLACK = 1 << 30
@@ -33,6 +36,7 @@ def main() -> int:
 
 def attempt(plan: ImportPlan, places: Places) -> ImportReport:
     """Always a report."""
+    _keep_memory()
     try:
         return run(plan, places)
     except Refused as error:
@@ -43,6 +47,14 @@ def attempt(plan: ImportPlan, places: Places) -> ImportReport:
         return ImportReport(
             reason=importplan.TROUBLE, message=f"{error.strerror or error}: {error.filename or 'the claim'}"
         )
+
+
+def _keep_memory() -> None:
+    """Chunks come and go. The C library would give each back to the kernel, and get it anew page by page."""
+    tune = getattr(ctypes.CDLL(None), "mallopt", None)  # musl has none.
+    if tune is not None:
+        for option, size in _MEMORY:
+            tune(option, size)
 
 
 def _limit(plan: ImportPlan) -> None:

@@ -20,8 +20,9 @@ from virt_core.apis import importplan
 from virt_core.runtime.record import record
 from virt_launcher.importer import packing
 from virt_launcher.importer.errors import Refused, Trouble
-from virt_launcher.importer.http import CHUNK, Access, Client
+from virt_launcher.importer.http import Access, Client
 from virt_launcher.importer.progress import Meter
+from virt_launcher.importer.target import CHUNK
 
 _MAX_DOCUMENT = 4 << 20
 _MANIFESTS = (

@@ -6,8 +6,8 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from virt_core.apis import importplan, names
 from virt_core.apis.importplan import ImportPlan, ImportReport
@@ -16,12 +16,12 @@ from virt_core.runtime.files import SafeDir
 from virt_core.runtime.record import record
 from virt_launcher.importer.errors import Refused, SourceChanged, Trouble
 from virt_launcher.importer.fill import Filler
-from virt_launcher.importer.http import CHUNK, HttpSource, access
 from virt_launcher.importer.journal import Journal
 from virt_launcher.importer.progress import Meter, serve
-from virt_launcher.importer.registry import Registry, parse
-from virt_launcher.importer.target import DeviceTarget, FileTarget, Target
-from virt_launcher.importer.upload import receive
+from virt_launcher.importer.target import CHUNK, DeviceTarget, FileTarget, Target
+
+if TYPE_CHECKING:
+    from virt_launcher.importer.http import HttpSource
 
 #: A source that changes this often while it is read will not stand still.
 _MAX_CHANGES = 3
@@ -100,6 +100,9 @@ def _blank(job: Job) -> ImportReport:
 
 
 def _http(job: Job) -> ImportReport:
+    # Each source alone needs what it needs: TLS, archives, a server. They are most of the time that a start takes.
+    from virt_launcher.importer.http import HttpSource, access
+
     places = job.places
     given = access(job.plan.headers, list(_secret_headers(places)), places.credentials, places.certificates)
     source = HttpSource(job.plan.url, given, places.clock)
@@ -113,6 +116,8 @@ def _http(job: Job) -> ImportReport:
 
 
 def _fetch(job: Job, source: HttpSource) -> ImportReport:
+    from dataclasses import asdict
+
     job.meter.length = source.identity.length
     if not source.ranges:
         return job.filler.fill(source.stream(), bounded=source.bounded)
@@ -129,6 +134,9 @@ def _secret_headers(places: Places) -> Iterator[str]:
 
 
 def _registry(job: Job) -> ImportReport:
+    from virt_launcher.importer.http import access
+    from virt_launcher.importer.registry import Registry, parse
+
     places, plan = job.places, job.plan
     source = Registry(parse(plan.url), access([], [], places.credentials, places.certificates), job.meter)
     return job.filler.fill(source.disk(2 * _room(plan) + _SLACK))
@@ -181,6 +189,8 @@ def _clone(job: Job) -> ImportReport:
 
 
 def _upload(job: Job) -> ImportReport:
+    from virt_launcher.importer.upload import receive
+
     return receive(job.filler, job.meter)
 
 

@@ -19,6 +19,8 @@ from virt_core.runtime.files import SafeDir
 from virt_launcher.importer.errors import Refused, clear_space_errors
 from virt_launcher.importer.hands import Hands
 
+#: So much is taken at a time.
+CHUNK = 1 << 20
 GRAIN = 1 << 16
 _ZEROS = bytes(GRAIN)
 _BLKZEROOUT = 0x127F

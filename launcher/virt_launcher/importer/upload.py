@@ -18,8 +18,8 @@ from virt_core.apis import importplan
 from virt_core.apis.importplan import ImportReport
 from virt_launcher.importer.errors import Refused, Trouble
 from virt_launcher.importer.fill import Filler
-from virt_launcher.importer.http import CHUNK
 from virt_launcher.importer.progress import Meter, Server
+from virt_launcher.importer.target import CHUNK
 
 #: A sender that is silent for so long has gone.
 _SILENCE_S = 60.0

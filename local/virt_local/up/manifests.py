@@ -34,7 +34,6 @@ def product_objects(instance: Instance, material: Material) -> list[Object]:
     """Virtpod's own CRDs, accounts, webhooks and API services, and where virt-api listens."""
     bundle = base64.b64encode(material.virtpod_ca.pem).decode()
     own = (_virt_api_endpoint(instance), network_definitions(), definition(), *roles(), config_definition())
-    own = (*own, _upload_place(instance, material))
     return [*_cached_manifests(instance.run_dir, bundle), *map(_marked, own)]
 
 
@@ -98,13 +97,6 @@ def _virt_api_endpoint(instance: Instance) -> Object:
         "ports": [{"name": "https", "port": instance.api_port, "protocol": "TCP"}],
         "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": True}}],
     }
-
-
-def _upload_place(instance: Instance, material: Material) -> Object:
-    """Where clients send disks to, and whom they trust there."""
-    url = f"https://127.0.0.1:{instance.api_port}"
-    status = {"uploadProxyURL": url, "uploadProxyCA": material.virtpod_ca.pem.decode()}
-    return _object("cdi.kubevirt.io/v1beta1", "CDIConfig", "config") | {"spec": {}, "status": status}
 
 
 def network_definitions() -> Object:

@@ -37,3 +37,32 @@ def test_virt_controller_hears_how_far_it_is() -> None:
         server.shutdown()
         server.server_close()
     assert ask(pod(), port) is None
+
+
+def test_other_questions_get_no_answer() -> None:
+    """Nor does a line without an end, and none of them keeps the next from asking."""
+    server = serve(Meter(), ("127.0.0.1", 0))
+    port = server.server_address[1]
+
+    def said(request: bytes) -> bytes:
+        with socket.create_connection(("127.0.0.1", port), 10) as connection:
+            connection.sendall(request)
+            connection.shutdown(socket.SHUT_WR)
+            found = b""
+            try:
+                while data := connection.recv(4096):
+                    found += data
+            except ConnectionResetError:
+                pass
+            return found
+
+    try:
+        assert said(b"GET /progress HTTP/1.1\r\nHost: x\r\n\r\n").startswith(b"HTTP/1.0 200 OK\r\n")
+        for request in (b"GET /etc/passwd HTTP/1.1\r\n\r\n", b"POST /progress HTTP/1.1\r\n\r\n", b"\r\n\r\n", b""):
+            assert said(request).startswith(b"HTTP/1.0 404 ")
+        assert b" 200 " not in said(b"GET /" + b"x" * (1 << 20))
+        said(b"GET /progress HTTP/1.1\r\n" + b"a: b\r\n" * 10000)
+        assert ask(pod(), port) is not None
+    finally:
+        server.shutdown()
+        server.server_close()

@@ -221,6 +221,18 @@ def test_the_port_of_virt_api_is_narrowed_to_who_is_named() -> None:
     assert sources(apiServerFrom=peers, metricsFrom=scraper) == peers + scraper
 
 
+def test_whom_clients_trust_outside_comes_to_virt_controller_as_a_file() -> None:
+    pem = "-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n"
+    values = json.dumps({"virtController": {"exportURL": "https://exports.example.org", "exportCA": pem}})
+    (option,) = [arg for arg in args("virt-controller", values) if arg.startswith("--export-ca=")]
+    directory, _, name = option.removeprefix("--export-ca=").rpartition("/")
+    spec = one("Deployment", "virt-controller", values)["spec"]["template"]["spec"]
+    (mount,) = [each for each in spec["containers"][0]["volumeMounts"] if each["mountPath"] == directory]
+    (volume,) = [each for each in spec["volumes"] if each["name"] == mount["name"]]
+    assert one("ConfigMap", volume["configMap"]["name"], values)["data"][name] == pem
+    assert not [arg for arg in args("virt-controller") if arg.startswith("--export-")]
+
+
 def test_the_policy_lets_every_label_pass_that_virt_handler_sets() -> None:
     from virt_handler.node.labels import LABEL_VIRTUALIZATION, OWNED_PREFIXES
 

@@ -58,6 +58,8 @@ def test_the_readme_says_what_the_comments_say() -> None:
         ("images: {pullPolicy: Sometimes}", "/images/pullPolicy"),
         ("images: {virtApi: {digest: 'sha256:12'}}", "/images/virtApi/digest"),
         ("certificates: {provider: nobody}", "/certificates/provider"),
+        ("virtController: {exportCA: soon}", "/virtController/exportCA"),
+        ("virtController: {exportCA: '-----BEGIN CERTIFICATE-----'}", "virtController.exportURL, which is empty"),
         ("certificates: {leafLifetime: 7}", "/certificates/leafLifetime"),
         ("kubevirt: {configuration: {developerConfiguration: {useEmulatio: true}}}", "'useEmulatio' not allowed"),
         ("kubevirt: {configuration: {featureGates: [X]}}", "'featureGates' not allowed"),

@@ -325,17 +325,12 @@ def test_a_patch_that_fits() -> None:
     assert look(given, source=vm(DISK)).create_snapshot
 
 
-def test_claims_are_nobodys_only_when_no_vm_has_them() -> None:
-    """While the restore is there it may make more; a VM that it has made keeps them."""
+def test_a_clone_that_goes_waits_for_its_restore_which_takes_the_claims_along() -> None:
     given = clone(status={"phase": "Failed"})
-    left = claim("Bound")
-    left.metadata.annotations[ANNOTATION_LAST_RESTORE] = "tmp-restore-u1-u7"
-    new = vm(name="new", annotations={ANNOTATION_LAST_RESTORE: "tmp-restore-u1-u7"})
-    assert look(given, restored=[left]).drop_claims == (left,)
-    assert look(given, restored=[left], target=vm(name="new")).drop_claims == (left,)
-    assert look(given, restored=[left], target=new).drop_claims == ()
-    assert look(given, restored=[left], restore=restore(given)).drop_claims == ()
-    assert look(clone(status={"phase": "RestoreInProgress"}), restored=[left]).drop_claims == ()
+    leaving = look(given, restore=restore(given))
+    assert (leaving.clean_up, leaving.let_go) == (True, False)
+    assert look(given).let_go
+    assert look(given, restore=restore(given, ours=False)).let_go, "somebody else's holds nothing up"
 
 
 def test_a_snapshot_that_lacks_a_disk_is_no_source() -> None:

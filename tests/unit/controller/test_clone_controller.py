@@ -10,10 +10,15 @@ import pytest
 from framework.fake_kube import FakeKube, failure, fake_kube
 from framework.waiting import eventually, running
 
-from virt_controller.clone.controller import ABOUT_INDEX, RESTORED_INDEX, CloneController, about, restored_by
+from virt_controller.clone.controller import ABOUT_INDEX, CloneController, about
 from virt_controller.vmi.keptstate import STATE_INDEX, state_indexer
 from virt_core.apis.clone import FINALIZER_CLONE, VirtualMachineClone
-from virt_core.apis.snapshot import VirtualMachineRestore, VirtualMachineSnapshot, VirtualMachineSnapshotContent
+from virt_core.apis.snapshot import (
+    FINALIZER_RESTORE,
+    VirtualMachineRestore,
+    VirtualMachineSnapshot,
+    VirtualMachineSnapshotContent,
+)
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.kube.controller import Controller
@@ -46,7 +51,7 @@ def working(kube: FakeKube) -> Iterator[None]:
     clones = Informer(client, VirtualMachineClone, indexers={ABOUT_INDEX: about})
     vms, snapshots = Informer(client, VirtualMachine), Informer(client, VirtualMachineSnapshot)
     contents, restores = Informer(client, VirtualMachineSnapshotContent), Informer(client, VirtualMachineRestore)
-    claims = Informer(client, PersistentVolumeClaim, indexers={STATE_INDEX: state_indexer, RESTORED_INDEX: restored_by})
+    claims = Informer(client, PersistentVolumeClaim, indexers={STATE_INDEX: state_indexer})
     recorder, queue = EventRecorder(client, "virt-controller"), WorkQueue(clock)
     made = CloneController(
         client, queue=queue, clones=clones, vms=vms, snapshots=snapshots, contents=contents, restores=restores,
@@ -183,45 +188,53 @@ def test_a_restore_that_the_door_refuses_ends_it_and_leaves_nothing(kube: FakeKu
         eventually(lambda: "RestoreCreationFailed" in events(kube))
 
 
-def test_a_restore_that_fails_leaves_no_claim_behind(kube: FakeKube) -> None:
-    """But those that somebody has taken over, and those of others."""
+def hold(kube: FakeKube) -> None:
+    """As the controller of restores does before it makes claims."""
+    change(kube, RESTORE, metadata={**kube.objects[RESTORE]["metadata"], "finalizers": [FINALIZER_RESTORE]})
+
+
+def let_go(kube: FakeKube) -> None:
+    """As it does when its claims are gone."""
+    eventually(lambda: kube.objects[RESTORE]["metadata"].get("deletionTimestamp"))
+    kube.remove(RESTORE)
+
+
+def test_a_restore_that_fails_is_removed_and_its_claims_are_left_to_it(kube: FakeKube) -> None:
     asked(kube)
     kube.put(OLD, machine("old", "old-root"))
     marks = {"restore.kubevirt.io/name": "tmp-restore-u1", "restore.kubevirt.io/lastRestoreUID": "tmp-restore-u1-u7"}
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u9"}
-    taken, other = CLAIM.replace("restored", "taken"), CLAIM.replace("restored", "other")
     with working(kube):
         phase(kube, "SnapshotInProgress")
         snapshot_is_ready(kube)
         phase(kube, "RestoreInProgress")
-        for path in (CLAIM, taken, other):
-            kube.put(path, {"metadata": {"annotations": dict(marks)}, "status": {"phase": "Bound"}})
-        change(kube, taken, metadata={**kube.objects[taken]["metadata"], "ownerReferences": [owner]})
-        foreign = {**marks, "restore.kubevirt.io/lastRestoreUID": "mine-u8"}
-        change(kube, other, metadata={**kube.objects[other]["metadata"], "annotations": foreign})
+        hold(kube)
+        kube.put(CLAIM, {"metadata": {"annotations": marks}, "status": {"phase": "Bound"}})
         failed = {"type": "Failure", "status": "True", "reason": "no VM comes of it"}
         change(kube, RESTORE, status={"conditions": [failed]})
         phase(kube, "Failed")
         assert said(kube) == "VirtualMachineRestore tmp-restore-u1 failed: no VM comes of it"
-        eventually(lambda: CLAIM not in kube.objects)
-        eventually(lambda: not {SNAPSHOT, RESTORE} & kube.objects.keys())
-    assert {taken, other, OLD} <= kube.objects.keys()
+        let_go(kube)
+        eventually(lambda: SNAPSHOT not in kube.objects)
+        eventually(lambda: not kube.objects[CLONE]["metadata"].get("finalizers"))
+    assert not [path for method, path in kube.methods("DELETE") if "persistentvolumeclaims" in path]
 
 
-def test_one_that_is_deleted_on_its_way_takes_its_claims_along(kube: FakeKube) -> None:
+def test_one_that_is_deleted_on_its_way_waits_for_its_restore(kube: FakeKube) -> None:
+    """Which removes its claims before it goes."""
     asked(kube)
     kube.put(OLD, machine("old", "old-root"))
-    marks = {"restore.kubevirt.io/name": "tmp-restore-u1", "restore.kubevirt.io/lastRestoreUID": "tmp-restore-u1-u7"}
     with working(kube):
         phase(kube, "SnapshotInProgress")
         assert "finalizers" not in kube.objects[CLONE]["metadata"]
         snapshot_is_ready(kube)
         phase(kube, "RestoreInProgress")
-        kube.put(CLAIM, {"metadata": {"annotations": marks}, "status": {"phase": "Pending"}})
+        hold(kube)
         meta = kube.objects[CLONE]["metadata"]
         assert meta["finalizers"] == [FINALIZER_CLONE]
         change(kube, CLONE, metadata={**meta, "deletionTimestamp": "2026-01-01T00:00:00Z"})
-        eventually(lambda: not {SNAPSHOT, RESTORE, CLAIM} & kube.objects.keys())
+        eventually(lambda: SNAPSHOT not in kube.objects)
+        assert kube.objects[CLONE]["metadata"]["finalizers"] == [FINALIZER_CLONE]
+        let_go(kube)
         eventually(lambda: not kube.objects.get(CLONE, {"metadata": {}})["metadata"].get("finalizers"))
 
 

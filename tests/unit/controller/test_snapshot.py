@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from framework.copies import CONTENT, SAVED, at, claim, content, locked, saved, snapshot, vm_with
+from framework.reference_metrics import OF_SNAPSHOTS
 from framework.vms import owned_vmi
 from msgspec.structs import replace
 
@@ -338,5 +339,5 @@ def test_a_snapshot_is_a_figure() -> None:
             return [snapshot({"phase": "Succeeded", "creationTime": "1970-01-01T00:01:00Z"}), snapshot()]
 
     (family,) = SnapshotFigures(Listed()).collect()
-    assert family.name == "kubevirt_vmsnapshot_succeeded_timestamp_seconds"
+    assert {family.name: (family.kind, family.labels)} == OF_SNAPSHOTS
     assert list(family.samples) == [(("vm", "snap", "default"), 60.0)]

@@ -17,7 +17,14 @@ from framework.waiting import eventually, running
 from virt_controller import controllers
 from virt_controller.caches import Caches
 from virt_controller.controllers import Reconcile, Shared
+from virt_controller.restore.volumes import Volumes
+from virt_core.apis import snapshot as words
+from virt_core.apis.base import from_plain
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.registry import key_for, plain_object, resource_of
+from virt_core.apis.snapshot import VirtualMachineRestore
+from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
+from virt_core.apis.volumesnapshots import VolumeSnapshot
 from virt_core.kube.errors import ApiError
 from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
@@ -357,6 +364,37 @@ def test_a_restore_that_is_given_up_leaves_no_claims() -> None:
             assert it.is_free()
 
 
+def test_a_restore_takes_along_what_is_its_own_however_new() -> None:
+    """The live copy shows none of the claims yet. What somebody has taken over stays, and so does what is not ours."""
+    with fake_kube() as kube:
+        client = kube.client()
+        unseen = Volumes(
+            client,
+            Informer(client, PersistentVolumeClaim),
+            Informer(client, DataVolume),
+            Informer(client, VolumeSnapshot),
+            Informer(client, StorageClass),
+        )
+        planned = [
+            {"volumeName": name, "persistentVolumeClaim": name, "volumeSnapshotName": name}
+            for name in ("made", "given", "never", "taken", "foreign")
+        ]
+        meta = {"name": "back", "namespace": "default", "uid": "u"}
+        given = from_plain({"metadata": meta, "status": {"restores": planned}}, VirtualMachineRestore)
+        ours, owner = (
+            {words.ANNOTATION_LAST_RESTORE: words.mark_of(given)},
+            {"apiVersion": "v1", "name": "x", "uid": "x"},
+        )
+        kube.put(f"{CLAIMS}made", {"metadata": {"annotations": ours}})
+        kube.put(
+            f"{CLAIMS}given", {"metadata": {"annotations": ours, "ownerReferences": [owner | {"kind": "DataVolume"}]}}
+        )
+        kube.put(f"{CLAIMS}taken", {"metadata": {"annotations": ours, "ownerReferences": [owner | {"kind": "Pod"}]}})
+        kube.put(f"{CLAIMS}foreign", {"metadata": {"annotations": {words.ANNOTATION_LAST_RESTORE: "other"}}})
+        unseen.drop(given)
+        assert sorted(path.removeprefix(CLAIMS) for path in kube.objects) == ["foreign", "taken"]
+
+
 def test_a_patch_that_does_not_fit_makes_no_claims() -> None:
     with lab() as it:
         it.begin()
@@ -440,6 +478,32 @@ def test_a_template_gets_a_new_data_volume_and_the_old_one_goes() -> None:
         spec = it.kube.objects[VM]["spec"]
         assert spec["dataVolumeTemplates"][0]["metadata"]["name"] == "vm-data"
         assert spec["template"]["spec"]["volumes"][1]["dataVolume"]["name"] == "vm-data"
+
+
+def test_a_data_volume_that_cannot_be_made_is_told_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And made when it can be."""
+    with lab() as it:
+        it.begin()
+        told: list[tuple[str, str]] = []
+        monkeypatch.setattr(it.shared.recorder, "event", lambda _obj, _kind, *said: told.append(said))
+        vm = plain_object(vm_with({"dataVolume": {"name": "disk"}}))
+        vm["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "disk"}, "spec": {"source": {"blank": {}}}}]
+        it.kube.put(VM, vm)
+        save(it)
+        it.until(it.is_saved)
+        inner = it.hook
+
+        def full(method: str, path: str, query: dict[str, str], body: Any) -> Any:
+            refused = method == "POST" and path.endswith("/datavolumes")
+            return failure(403, "Forbidden", "quota") if refused else inner(method, path, query, body)
+
+        it.kube.on_request = full
+        bring_back(it, volumeRestorePolicy="PrefixTargetName")
+        it.until(lambda: any(reason == "RestoreDataVolumeCreateError" for reason, _ in told))
+        assert "DataVolume vm-data cannot be made: quota" in told[-1][1]
+        assert "quota" in it.status(RESTORE)["conditions"][0]["reason"]
+        it.kube.on_request = inner
+        it.until(lambda: it.status(RESTORE).get("complete") is True)
 
 
 @pytest.mark.parametrize("gone", [False, True])

@@ -170,6 +170,23 @@ def test_explain_a_vm_without_instance(kube: FakeKube, run: Run) -> None:
     assert "runStrategy is Halted" in result.output
 
 
+def test_explain_wait_tells_how_far_a_disk_is(kube: FakeKube, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line for each change when piped; it ends with what the disk ends with."""
+    volumes = [{"name": name, "dataVolume": {"name": name}} for name in ("unseen", "root")]
+    spec = {"domain": {"devices": {}}, "volumes": volumes}
+    kube.put(f"{VMS}/guest", {"spec": {"runStrategy": "Always", "template": {"spec": spec}}})
+    path = "/apis/cdi.kubevirt.io/v1beta1/namespaces/default/datavolumes/root"
+    kube.put(path, {"status": {"phase": "ImportInProgress", "progress": "12.00%"}})
+    assert "is being filled: 12 % [##" in run("explain", "vm", "guest").output
+    told = {"type": "Running", "status": "False", "message": "it is no disk"}
+    rest = [{"phase": "ImportInProgress", "progress": "57.00%"}, {"phase": "Failed", "conditions": [told]}]
+    monkeypatch.setattr("virtctl.explain.command.time.sleep", lambda _s: kube.put(path, {"status": rest.pop(0)}))
+    result = run("explain", "vm", "guest", "--wait")
+    assert result.exit_code == 1
+    assert result.output.count("Its disk root is being filled\n") == 1
+    assert "Its disk root cannot be filled: it is no disk." in result.output
+
+
 def test_explain_a_vm_whose_instance_failed_and_is_gone(kube: FakeKube, run: Run) -> None:
     """Its Events outlive it; those of yet earlier ones are an old story."""
     failure = {"consecutiveFailCount": 2, "lastFailedVMIUID": "u9"}

@@ -138,6 +138,18 @@ def test_expand_refusals(run: Run, args: list[str]) -> None:
     assert run("expand", *args).exit_code == 1
 
 
+@pytest.mark.parametrize("args", [(), ("--image", "tools:v1", "--pull-policy=Always"), ("--vm", "--root=true")])
+def test_guestfs_names_what_does_the_same(kube: FakeKube, run: Run, args: tuple[str, ...]) -> None:
+    """Whatever KubeVirt's own takes, and without a word to the cluster. What it names is a command that there is."""
+    refused = run("guestfs", "disk-of-mine", *args)
+    assert refused.exit_code == 1
+    named = refused.output.partition("`virtctl ")[2].partition("`")[0]
+    assert "--pvc disk-of-mine" in named
+    assert not kube.requests
+    assert run(*named.split(), "--help").exit_code == 0
+    assert "vmexport download" in run("guestfs", "--help").output
+
+
 def test_objectgraph(kube: FakeKube, run: Run) -> None:
     kube.on_request = lambda *_: (200, {"children": []}, {})
     assert json.loads(run("objectgraph", "one").output) == {"children": []}

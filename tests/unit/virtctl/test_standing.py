@@ -9,6 +9,7 @@ import pytest
 from framework.machines import ALL, condition, event, facts, pod, upto, vm, vmi
 
 from virt_core.apis.base import from_plain
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.migration import VirtualMachineInstanceMigration as Job
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure, VirtualMachineStateChangeRequest
 from virt_core.apis.volumes import Volume
@@ -383,3 +384,35 @@ def test_who_may_not_read_migrations_is_told_no_tale_about_them() -> None:
 
 def test_a_machine_that_may_stay_says_nothing_of_leaving() -> None:
     assert "leave" not in standing(facts(vmi("Running", ALL, **SCHEDULED, conditions=[MOVABLE]))).sentence
+
+
+def disk(phase: str, progress: str = "", why: str = "") -> DataVolume:
+    told = [condition("Running", "False", "Error", why)] if why else []
+    status = {"phase": phase, "progress": progress, "conditions": told}
+    return from_plain({"metadata": {"name": "root"}, "status": status}, DataVolume)
+
+
+def waits_for(*disks: DataVolume, strategy: str = "Always") -> Standing:
+    return standing(facts(None, vm=vm(runStrategy=strategy), disks=list(disks)))
+
+
+def test_a_disk_that_is_being_filled_is_told_with_how_far_it_is() -> None:
+    found = waits_for(disk("Succeeded", "100.0%"), disk("ImportInProgress", "43.21%"))
+    says(found, "Its disk root is being filled: 43 % [########            ]")
+    assert found.next == "kubectl get dv root -n default -w"
+    assert not found.final
+    says(waits_for(disk("ImportScheduled", "N/A")), "Its disk root is being filled (phase ImportScheduled)")
+    says(waits_for(disk("")), "(phase not set yet)")
+    says(standing(facts(vmi("Pending"), disks=[disk("ImportInProgress", "9%")])), "is being filled: 9 %")
+
+
+def test_a_disk_that_cannot_be_filled_is_the_end_of_it() -> None:
+    found = waits_for(disk("Failed", why="it is no disk image."))
+    says(found, "Its disk root cannot be filled: it is no disk image.")
+    assert (found.final, found.failed) == (True, True)
+    says(waits_for(disk("Failed")), "does not say why")
+
+
+def test_disks_that_are_done_hold_nobody_up_and_a_stopped_vm_is_stopped() -> None:
+    says(waits_for(disk("Succeeded"), disk("WaitForFirstConsumer")), "It has no instance yet")
+    says(waits_for(disk("ImportInProgress", "1%"), strategy="Halted"), "It is stopped")

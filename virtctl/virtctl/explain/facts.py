@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.migration import VirtualMachineInstanceMigration
 from virt_core.apis.moveview import MoveProgress
 from virt_core.apis.networkview import NetworkReport
@@ -29,6 +30,8 @@ class Facts:
     job: VirtualMachineInstanceMigration | None = None
     #: How that goes, as its node tells.
     progress: MoveProgress | None = None
+    #: The DataVolumes that it waits for, as far as it does.
+    disks: list[DataVolume] = field(default_factory=list)
     #: How far packets for the guest get, as its node tells.
     network: NetworkReport | None = None
     #: The instance of virt-local that all this runs on; None on Kubernetes.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.export import VirtualMachineExport
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.migration import VirtualMachineInstanceMigration
@@ -16,7 +18,9 @@ from virt_core.apis.names import (
     LABEL_CREATED_BY,
     LABEL_MIGRATION_JOB_UID,
     MIGRATION_RUNNING,
+    PHASE_PENDING,
     PHASE_RUNNING,
+    PHASE_UNSET,
 )
 from virt_core.apis.networkview import NetworkReport
 from virt_core.apis.nodes import Event
@@ -56,9 +60,23 @@ def gather(client: KubeClient, namespace: str, name: str, *, with_vm: bool) -> F
         tuple(unread),
         job=job,
         progress=_progress(client, job),
+        disks=_disks(client, vm, vmi),
         network=_network(client, vmi) if vmi else None,
         local_instance=_local_instance(client),
     )
+
+
+def _disks(client: KubeClient, vm: VirtualMachine | None, vmi: VirtualMachineInstance | None) -> list[DataVolume]:
+    """Of a machine that has not got beyond them. A cluster may have no such kind."""
+    machine = vm.spec.template.spec if vm is not None and vm.spec.template is not None else None
+    spec, meta = (vmi.spec, vmi.metadata) if vmi is not None else (machine, vm.metadata if vm is not None else None)
+    if spec is None or meta is None or (vmi is not None and vmi.status.phase not in (PHASE_UNSET, PHASE_PENDING)):
+        return []
+    found = []
+    for name in [volume.data_volume.name for volume in spec.volumes if volume.data_volume is not None]:
+        with suppress(NotFound, Forbidden):
+            found.append(client.get(DataVolume, name, meta.namespace))
+    return found
 
 
 def _network(client: KubeClient, vmi: VirtualMachineInstance) -> NetworkReport | None:

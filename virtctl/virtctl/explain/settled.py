@@ -10,6 +10,7 @@ from virt_core.kube.conditions import get_condition
 from virt_core.runtime.times import parse_rfc3339
 from virtctl.explain.evidence import last_warning, pod_end
 from virtctl.explain.facts import Facts
+from virtctl.explain.filling import filling
 from virtctl.explain.leaving import leaving
 from virtctl.explain.moves import of_machine
 from virtctl.explain.pending import pending
@@ -30,6 +31,8 @@ def without_vmi(facts: Facts) -> Standing | None:
     strategy = run_strategy(vm)
     if rests := _rests(vm, strategy):
         return Standing(f"It is stopped: {rests}.", f"virtctl start {facts.name} -n {facts.namespace}", final=True)
+    if (waits := filling(facts)) is not None:
+        return waits
     return Standing(
         f"It has no instance yet, and its runStrategy is {strategy}: virt-controller should make one.",
         logs(facts, "virt-controller"),

@@ -7,6 +7,7 @@ from virt_core.kube.conditions import get_condition
 from virt_core.runtime.times import parse_rfc3339
 from virtctl.explain.evidence import Trouble, last_warning, plain_cause, pod_trouble, warning_after
 from virtctl.explain.facts import Facts
+from virtctl.explain.filling import filling
 from virtctl.explain.settled import volumes_on_their_way
 from virtctl.explain.timeline import Step, kind_of, timeline, waiting_step
 from virtctl.explain.words import Standing, describe, duration, logs, pod_command, text_of
@@ -37,6 +38,8 @@ def _in_terms_of_the_vmi(facts: Facts, trouble: Trouble) -> str:
 def pending(facts: Facts) -> Standing | None:
     if facts.vmi is None or facts.pod is not None or facts.phase not in (names.PHASE_UNSET, names.PHASE_PENDING):
         return None
+    if (waits := filling(facts)) is not None:
+        return waits
     why = ""
     for kind in (names.CONDITION_SYNCHRONIZED, names.CONDITION_PROVISIONING, names.CONDITION_DATA_VOLUMES_READY):
         condition = get_condition(facts.vmi.status.conditions, kind)
