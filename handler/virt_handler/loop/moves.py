@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from virt_core.apis import names
+from virt_core.apis import names, volumemoves
 from virt_core.apis.migrationstate import MigrationConfiguration
 from virt_core.apis.migrationstate import VirtualMachineInstanceMigrationState as MoveState
 from virt_core.apis.quantity import parse_bytes
@@ -130,7 +130,7 @@ class Moves:
     # -- the side that it moves to -------------------------------------------------------------------------------------
 
     def _prepare(self, session: Session, vmi: VirtualMachineInstance, launcher: Launcher) -> None:
-        move = under_way(vmi)
+        move, vmi = under_way(vmi), volumemoves.at_target(vmi)
         if move is None:
             return
         device_nodes.hand_over(launcher.pid, launcher.pidfd, self.host, volumes=device_nodes.block_volumes(vmi))
@@ -193,7 +193,9 @@ class Moves:
         facts = launcher.get_disk_facts(encode_object(vmi), _LOOK_S)
         asked = {volume.name for volume in vmi.spec.volumes}
         known = {name: (each.checksum, each.size) for name, each in facts.items() if name in asked}
-        session.look_done({name: each for name, each in known.items() if each[1] <= _MAX_IMAGE})
+        # Of a claim's disk the other side compares the size with what its own claim has.
+        moved = volumemoves.moving(vmi.status)
+        session.look_done({name: each for name, each in known.items() if each[1] <= _MAX_IMAGE or name in moved})
 
     def _enter(self, session: Session, move: MoveState) -> None:
         """Once for each job: a second one would cut the first, which may be in use already."""

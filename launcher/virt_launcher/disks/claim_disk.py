@@ -1,16 +1,19 @@
 """Disks that outlive the machine: a file in a claim's directory or in one of the node's, or a block device.
 
 The bytes in there are the user's and all there is of them. So a file that exists is never written by us, only made
-longer when its claim has grown; one that does not exist is made with O_EXCL; nothing is chowned. The directory is the
-user's as well: the file is opened beneath it without following a link, must be a regular file, and is always raw to
-QEMU, whatever its first bytes claim. A qcow2 that somebody put there is refused, see foreign.py.
+longer when its claim has grown, and emptied when the whole of another disk is about to be copied onto it; one that does
+not exist is made with O_EXCL; nothing is chowned. The directory is the user's as well: the file is opened beneath it
+without following a link, must be a regular file, and is always raw to QEMU, whatever its first bytes claim. A qcow2
+that somebody put there is refused, see foreign.py.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import struct
 from pathlib import Path
 
 from virt_core.runtime.files import open_beneath
@@ -24,6 +27,8 @@ from virt_launcher.errors import InvalidVMIError, LauncherError
 log = get_logger(__name__)
 
 _MIB = 1 << 20
+#: type, whence, start, length, process
+_FLOCK = struct.Struct("@hhqqi4x")
 #: Kept free on a claim's filesystem, for its own tables.
 RESERVE_BYTES = 131072
 #: A filesystem that is smaller than its claim by no more than this is good enough.
@@ -113,6 +118,39 @@ def _make(disk: DiskFile) -> int:
         raise disk.refuse(f"{disk.name} could not be made with {size} bytes: {error.strerror}") from error
     log.info("made a disk", path=str(disk.path), bytes=size)
     return fd
+
+
+def empty_file(disk: DiskFile, size: int) -> None:
+    """A file of this size without any byte that it had: all of a disk is about to be copied onto it. Raises
+    InvalidVMIError, also for a file that some machine holds."""
+    try:
+        fd = disk.open(os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise disk.why_not(error) from error
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise disk.refuse(f"{disk.name} is not a regular file")
+        if _is_held(fd):
+            raise disk.refuse(f"{disk.name} is in use by another machine")
+        room = found.st_blocks * 512 + _free_bytes(disk) - RESERVE_BYTES
+        if room < size:
+            raise disk.refuse(f"the volume has only {max(room, 0)} of the {size} bytes that are to be copied there")
+        os.ftruncate(fd, 0)
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+    except OSError as error:
+        raise disk.refuse(f"{disk.name} could not be made with {size} bytes: {error.strerror}") from error
+    finally:
+        os.close(fd)
+    log.info("made room for a disk that comes", path=str(disk.path), bytes=size, bytes_before=found.st_size)
+
+
+def _is_held(fd: int) -> bool:
+    """QEMU locks bytes of each file that it uses."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    found = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+    return bool(found[0] != fcntl.F_UNLCK)
 
 
 def _affordable(disk: DiskFile) -> int:
