@@ -52,6 +52,7 @@ _LOOK_S = 240.0
 _MAX_CPUS = 4096
 #: Images that a launcher makes are a few megabytes; the other side makes a file of the size that it is told.
 _MAX_IMAGE = 64 << 20
+_MAX_DISK = 1 << 60
 _LIBVIRT_SOCKETS = ("virtqemud-sock", "libvirt-sock")
 
 
@@ -194,8 +195,8 @@ class Moves:
         asked = {volume.name for volume in vmi.spec.volumes}
         known = {name: (each.checksum, each.size) for name, each in facts.items() if name in asked}
         # Of a claim's disk the other side compares the size with what its own claim has.
-        moved = volumemoves.moving(vmi.status)
-        session.look_done({name: each for name, each in known.items() if each[1] <= _MAX_IMAGE or name in moved})
+        limits = dict.fromkeys(volumemoves.moving(vmi.status), _MAX_DISK)
+        session.look_done({name: each for name, each in known.items() if each[1] <= limits.get(name, _MAX_IMAGE)})
 
     def _enter(self, session: Session, move: MoveState) -> None:
         """Once for each job: a second one would cut the first, which may be in use already."""
