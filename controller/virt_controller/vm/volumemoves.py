@@ -25,9 +25,8 @@ from virt_core.apis.vmistatus import StorageMigratedVolumeInfo, VirtualMachineIn
 from virt_core.apis.volumemoves import MIGRATION, moving
 from virt_core.apis.volumes import Volume, claim_of, is_hotplug
 from virt_core.kube.conditions import get_condition
-from virt_core.kube.patch import op
+from virt_core.kube.patch import op, pointer
 from virt_core.kube.vmistatus import with_condition, without_condition
-from virt_core.kube.writes import difference
 
 _VOLUMES = "/spec/volumes"
 _TOLD = (
@@ -261,8 +260,16 @@ def _quiet(status: VirtualMachineInstanceStatus) -> VirtualMachineInstanceStatus
 def _written(
     vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, volumes: list[Volume] | None = None
 ) -> list[dict[str, Any]]:
-    operations = difference(vmi, replace(vmi, status=status))
-    return operations if volumes is None else [op.add(_VOLUMES, volumes), *operations]
+    found = [op.add(_VOLUMES, volumes)] if volumes is not None else []
+    parts = (
+        ("conditions", vmi.status.conditions, status.conditions),
+        ("migratedVolumes", vmi.status.migrated_volumes, status.migrated_volumes),
+    )
+    for name, before, after in parts:
+        if after != before:
+            path = pointer("status", name)
+            found.append(op.add(path, after) if after else op.remove(path))
+    return found
 
 
 # -- what the VM remembers ---------------------------------------------------------------------------------------------

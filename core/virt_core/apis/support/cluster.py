@@ -114,8 +114,8 @@ MOVES: tuple[Feature, ...] = (
           gates="DecentralizedLiveMigration"),
     _move(WORKS, "the move of a running machine's volumes", "claims and DataVolumes to others of at least the disk's"
           " size, between file systems and block devices as well, by a migration to another node"
-          " (workloadUpdateStrategy LiveMigrate, or one that you ask for). Not hot-plugged or shared ones, luns and what"
-          " is only read: they wait for a restart",
+          " (workloadUpdateStrategy LiveMigrate, or one that you ask for). Not hot-plugged or shared ones, luns and"
+          " what is only read: they wait for a restart",
           vm_fields="updateVolumesStrategy", gates="VolumesUpdateStrategy VolumeMigration"),
     _move(WORKS, "eviction", "LiveMigrate and LiveMigrateIfPossible move the machine to another node; if it cannot"
           " move, the first keeps it where it is and the second lets it go, as None does. External marks it for others",
