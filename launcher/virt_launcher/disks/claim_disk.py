@@ -29,6 +29,8 @@ log = get_logger(__name__)
 _MIB = 1 << 20
 #: type, whence, start, length, process
 _FLOCK = struct.Struct("@hhqqi4x")
+#: An attribute of a file onto which a disk is being copied.
+_INCOMING = "user.virtpod.incoming"
 #: Kept free on a claim's filesystem, for its own tables.
 RESERVE_BYTES = 131072
 #: A filesystem that is smaller than its claim by no more than this is good enough.
@@ -46,6 +48,8 @@ class DiskFile:
     size: int = 0
     read_only: bool = False
     preallocated: bool = False
+    #: Another disk is being copied onto it.
+    incoming: bool = False
 
     @property
     def path(self) -> Path:
@@ -81,6 +85,11 @@ def use_file(disk: DiskFile, *, create: bool) -> DiskSource:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise disk.refuse(f"{disk.name} is not a regular file")
+        if not disk.incoming and _has_mark(fd):
+            raise disk.refuse(
+                f"{disk.name} is the beginning of a copy that was given up: name the claim that it was copied from, or "
+                "delete the file"
+            )
         if is_foreign(fd, disk.size // _MIB * _MIB):
             raise disk.refuse(
                 f"{disk.name} is a qcow2 image, and the disk in a volume is raw: put it there with "
@@ -137,6 +146,7 @@ def empty_file(disk: DiskFile, size: int) -> None:
         if room < size:
             raise disk.refuse(f"the volume has only {max(room, 0)} of the {size} bytes that are to be copied there")
         os.ftruncate(fd, 0)
+        _set_mark(fd)
         os.ftruncate(fd, size)
         os.fsync(fd)
     except OSError as error:
@@ -144,6 +154,30 @@ def empty_file(disk: DiskFile, size: int) -> None:
     finally:
         os.close(fd)
     log.info("made room for a disk that comes", path=str(disk.path), bytes=size, bytes_before=found.st_size)
+
+
+def copy_is_whole(disk: DiskFile) -> None:
+    """All of the other disk is there: from now on the file is a machine's own."""
+    fd = disk.open(os.O_RDWR)
+    try:
+        if _has_mark(fd):
+            os.removexattr(fd, _INCOMING)
+    finally:
+        os.close(fd)
+
+
+def _set_mark(fd: int) -> None:
+    try:
+        os.setxattr(fd, _INCOMING, b"1")
+    except OSError as error:
+        log.info("a copy cannot be marked as unfinished", error=str(error))  # Not every file system can keep that.
+
+
+def _has_mark(fd: int) -> bool:
+    try:
+        return bool(os.getxattr(fd, _INCOMING))
+    except OSError:
+        return False
 
 
 def _is_held(fd: int) -> bool:

@@ -12,7 +12,7 @@ from virt_core.apis.vmistatus import PersistentVolumeClaimInfo
 from virt_core.apis.volumemoves import moving
 from virt_core.apis.volumes import HostDisk, Volume
 from virt_launcher.disks import qcow2
-from virt_launcher.disks.claim_disk import DiskFile, empty_file, room_of_file, use_device, use_file
+from virt_launcher.disks.claim_disk import DiskFile, copy_is_whole, empty_file, room_of_file, use_device, use_file
 from virt_launcher.disks.sources import DiskSource, supports_direct_io
 from virt_launcher.errors import InvalidVMIError
 from virt_launcher.settings import Paths
@@ -67,6 +67,19 @@ class ClaimDisks:
         if not self._is_block(volume.name, info):
             empty_file(self._file(volume.name, field, info, read_only=False), size)
 
+    def has_come(self, volume: Volume, where: str) -> bool:
+        """Of a disk that was copied here and is whole. Whether it is a device, which may be larger than the disk was.
+        Raises InvalidVMIError."""
+        info = self._info.get(volume.name) or PersistentVolumeClaimInfo()
+        if self._is_block(volume.name, info):
+            return True
+        file = self._file(volume.name, where, info, read_only=False)
+        try:
+            copy_is_whole(file)
+        except OSError as error:
+            raise file.why_not(error) from error
+        return False
+
     def _claim(self, name: str, field: str, *, read_only: bool) -> DiskSource:
         info = self._info.get(name) or PersistentVolumeClaimInfo()
         if self._is_block(name, info):
@@ -81,6 +94,7 @@ class ClaimDisks:
             size=_size(info) if name not in self._moving else 0,
             read_only=read_only,
             preallocated=info.preallocated,
+            incoming=name in self._moving,
         )
 
     def _layer(self, name: str, field: str) -> DiskSource:

@@ -305,7 +305,18 @@ class DomainManager:
         except LauncherError as error:
             log.error("the machine that moved in was ended", error=str(error))
             return
+        self._settle_disks(self._expected.context.vmi)
         self._refresh_links(self._expected.context)
+
+    def _settle_disks(self, vmi: VirtualMachineInstance) -> None:
+        if not vmi.status.migrated_volumes:
+            return
+        from virt_launcher.moves.reception import settle
+
+        try:
+            settle(vmi, from_xml(self._hypervisor.describe()), self._settings.paths, self._hypervisor)
+        except LauncherError as error:
+            log.error("a disk that was copied here is not quite settled", error=str(error))
 
     def _refresh_links(self, context: Context) -> None:
         if any(attachment.refresh_link for attachment in context.attachments.values()):

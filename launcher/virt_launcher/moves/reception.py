@@ -20,6 +20,7 @@ from virt_launcher.disks.claims import ClaimDisks
 from virt_launcher.disks.prepare import DiskPreparer, Prepared
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
+from virt_launcher.hypervisor.ports import Hypervisor
 from virt_launcher.settings import Paths
 
 
@@ -67,6 +68,17 @@ def _make_room(vmi: VirtualMachineInstance, paths: Paths) -> None:
             os.truncate(fd, size)
         finally:
             os.close(fd)
+
+
+def settle(vmi: VirtualMachineInstance, domain: Domain, paths: Paths, hypervisor: Hypervisor) -> None:
+    """The machine is here, and so are its disks. Raises LauncherError."""
+    claims, targets = ClaimDisks(paths, vmi), {disk.alias: disk.target for disk in domain.devices.disks}
+    for index, volume in enumerate(vmi.spec.volumes):
+        if volume not in moved(vmi) or not claims.has_come(volume, f"spec.volumes[{index}]"):
+            continue
+        if target := targets.get(f"ua-{volume.name}"):
+            # The guest looks at the size of its disk when it is told that there is another one.
+            hypervisor.resize_disk(target, hypervisor.disk_size(target))
 
 
 def generated_path(volume: Volume, paths: Paths) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import os
 import shutil
 import struct
 from pathlib import Path
@@ -159,3 +160,25 @@ def test_the_domain_there_names_the_disk_as_it_is_there(kind: str, source: str, 
     assert driver is not None
     assert driver.get("io") == ("native" if found is not None and block else None)
     assert from_xml(ElementTree.tostring(root, encoding="unicode")).devices.disks[1].source_file == "/o"
+
+
+def test_half_a_copy_is_nobodys_disk_until_it_is_whole(tmp_path: Path, there: Path) -> None:
+    """A machine that starts from it says so; another copy begins anew, and one that has ended well is a disk."""
+    receive(tmp_path, machine())
+    try:
+        os.getxattr(there, "user.virtpod.incoming")
+    except OSError:
+        pytest.skip("this file system keeps no attributes")
+    plain = to_plain(machine())
+    plain["status"] = {"volumeStatus": [{"name": "data", "persistentVolumeClaimInfo": info("new")}]}
+    started = from_plain(plain, VirtualMachineInstance)
+    claims, volume = ClaimDisks(paths_in(tmp_path), started), started.spec.volumes[0]
+    with pytest.raises(InvalidVMIError, match="the beginning of a copy that was given up"):
+        claims.source(volume, "spec.volumes[0]")
+    receive(tmp_path, machine())
+    here = ClaimDisks(paths_in(tmp_path), at_target(machine()))
+    assert here.has_come(volume, "") is False
+    assert here.has_come(volume, "") is False
+    found = claims.source(volume, "spec.volumes[0]")
+    assert found is not None
+    assert (found.path, there.stat().st_size) == (str(there), 10 * MIB)
