@@ -67,18 +67,16 @@ class ClaimDisks:
         if not self._is_block(volume.name, info):
             empty_file(self._file(volume.name, field, info, read_only=False), size)
 
-    def has_come(self, volume: Volume, where: str) -> bool:
-        """Of a disk that was copied here and is whole. Whether it is a device, which may be larger than the disk was.
-        Raises InvalidVMIError."""
+    def has_come(self, volume: Volume, where: str) -> None:
+        """Of a disk that was copied here and is whole. Raises InvalidVMIError."""
         info = self._info.get(volume.name) or PersistentVolumeClaimInfo()
         if self._is_block(volume.name, info):
-            return True
+            return
         file = self._file(volume.name, where, info, read_only=False)
         try:
             copy_is_whole(file)
         except OSError as error:
             raise file.why_not(error) from error
-        return False
 
     def _claim(self, name: str, field: str, *, read_only: bool) -> DiskSource:
         info = self._info.get(name) or PersistentVolumeClaimInfo()

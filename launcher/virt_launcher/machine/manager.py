@@ -314,7 +314,7 @@ class DomainManager:
         from virt_launcher.moves.reception import settle
 
         try:
-            settle(vmi, from_xml(self._hypervisor.describe()), self._settings.paths, self._hypervisor)
+            settle(vmi, self._settings.paths)
         except LauncherError as error:
             log.error("a disk that was copied here is not quite settled", error=str(error))
 

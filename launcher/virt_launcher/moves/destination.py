@@ -28,6 +28,8 @@ class Place:
 
     path: str
     block: bool
+    #: Of a block device: the bytes that the disk has. QEMU copies a disk only onto one of the same size.
+    size: int = 0
 
 
 def rewritten(xml: str, tune: CpuTune | None, images: Mapping[str, str], places: Mapping[str, Place]) -> str:
@@ -52,19 +54,25 @@ def _put(disk: ElementTree.Element, place: Place) -> None:
     if old is not None:
         disk.remove(old)
     disk.set("type", "block" if place.block else "file")
-    disk.insert(at, ElementTree.Element("source", {"dev" if place.block else "file": place.path}))
+    source = ElementTree.Element("source", {"dev" if place.block else "file": place.path})
+    disk.insert(at, source)
+    if place.size:
+        slices = ElementTree.SubElement(source, "slices")
+        ElementTree.SubElement(slices, "slice", type="storage", offset="0", size=str(place.size))
     if driver is not None and place.block and driver.get("cache") == "none":
         driver.set("io", driver.get("io", "native"))  # As of one that is started there.
 
 
 def places_there(vmi: VirtualMachineInstance, domain: Domain, paths: Paths) -> dict[str, Place]:
-    """Disks that go to a claim of the other mode, by their aliases. Of one of the same mode the path stays."""
+    """Disks that go to a block device, or come from one, by their aliases. Of a file that stays one the path stays."""
     found, kinds = {}, {disk.alias: disk.type for disk in domain.devices.disks}
+    sizes = {status.name: status.size for status in vmi.status.volume_status}
     for name, info in moving(vmi.status).items():
         block, alias = goes_to_block(info), f"ua-{name}"
-        if alias in kinds and (kinds[alias] == "block") is not block:
+        if alias in kinds and (block or kinds[alias] == "block"):
             file = paths.disk_directory(name) / names.FILE_DISK
-            found[alias] = Place(str(paths.devices / name if block else file), block)
+            path = paths.devices / name if block else file
+            found[alias] = Place(str(path), block, sizes.get(name, 0) if block else 0)
     return found
 
 

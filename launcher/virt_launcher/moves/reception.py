@@ -20,7 +20,6 @@ from virt_launcher.disks.claims import ClaimDisks
 from virt_launcher.disks.prepare import DiskPreparer, Prepared
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
-from virt_launcher.hypervisor.ports import Hypervisor
 from virt_launcher.settings import Paths
 
 
@@ -70,15 +69,11 @@ def _make_room(vmi: VirtualMachineInstance, paths: Paths) -> None:
             os.close(fd)
 
 
-def settle(vmi: VirtualMachineInstance, domain: Domain, paths: Paths, hypervisor: Hypervisor) -> None:
-    """The machine is here, and so are its disks. Raises LauncherError."""
-    claims, targets = ClaimDisks(paths, vmi), {disk.alias: disk.target for disk in domain.devices.disks}
-    for index, volume in enumerate(vmi.spec.volumes):
-        if volume not in moved(vmi) or not claims.has_come(volume, f"spec.volumes[{index}]"):
-            continue
-        if target := targets.get(f"ua-{volume.name}"):
-            # The guest looks at the size of its disk when it is told that there is another one.
-            hypervisor.resize_disk(target, hypervisor.disk_size(target))
+def settle(vmi: VirtualMachineInstance, paths: Paths) -> None:
+    """The machine is here, and so are its disks. Raises InvalidVMIError."""
+    places = {volume.name: f"spec.volumes[{index}]" for index, volume in enumerate(vmi.spec.volumes)}
+    for volume in moved(vmi):
+        ClaimDisks(paths, vmi).has_come(volume, places[volume.name])
 
 
 def generated_path(volume: Volume, paths: Paths) -> Path:

@@ -147,9 +147,12 @@ def test_every_byte_arrives_whatever_was_there(
     message = request(plain, capability_cache)
     message.digest = "there"
     answer = claims.target.stub.SyncVMI(message, timeout=60)
-    assert (answer.synced.digest, list(answer.synced.needs_restart)) == ("there", [])
-    if there == "Filesystem":
-        assert claims.file(claims.target).stat().st_size == 20 * MIB
+    assert answer.synced.digest == "there"
+    wait = [each.reason for each in answer.synced.needs_restart]
+    seen = claims.target.virsh("domblkinfo", "ns_vm1", "vda", "--human").splitlines()[0]
+    # Before libvirt 10 a disk that has a part of its device has it until the next start.
+    assert wait == [] or (there == "Block" and "it has a part of its device" in wait[0]), wait
+    assert ("20.000 MiB" in seen) == (not wait), seen
 
 
 def test_a_disk_stays_whole_where_it_was_if_its_move_is_given_up(claims: Claims, capability_cache: Cache) -> None:
