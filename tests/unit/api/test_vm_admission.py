@@ -136,7 +136,6 @@ BAD: list[tuple[str, dict[str, Any], str, str]] = [
     ("both", vm(running=True), "spec.running", INVALID),
     ("neither", vm(runStrategy=None), "spec.running", INVALID),
     ("strategy", vm(runStrategy="Never"), "spec.runStrategy", INVALID),
-    ("volumes", vm(updateVolumesStrategy="Copy"), "spec.updateVolumesStrategy", INVALID),
     ("unknown", vm(surprise=1), "spec.surprise", INVALID),
     ("hostname", vm(template={"spec": {**vmi()["spec"], "hostname": "A_b"}}), "spec.template.spec.hostname", INVALID),
     (

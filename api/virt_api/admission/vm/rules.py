@@ -11,7 +11,6 @@ from virt_api.admission.vm.base import VMCheck, VMRule
 from virt_core.apis import names
 from virt_core.apis.quantity import QuantityError, parse_bytes
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
-from virt_core.apis.volumemoves import MIGRATION, REPLACEMENT
 
 #: Those that need no feature gate.
 RUN_STRATEGIES = (
@@ -21,7 +20,6 @@ RUN_STRATEGIES = (
     names.STRATEGY_RERUN_ON_FAILURE,
     names.STRATEGY_ONCE,
 )
-VOLUMES_STRATEGIES = (REPLACEMENT, MIGRATION)
 _GIB = 1 << 30
 
 
@@ -31,12 +29,6 @@ def running(check: VMCheck) -> Iterator[Cause]:
         yield invalid(field, "running and runStrategy cannot be given together")
     if check.spec.running is None and check.spec.run_strategy is None:
         yield invalid(field, "either running or runStrategy is needed")
-
-
-def volumes_strategy(check: VMCheck) -> Iterator[Cause]:
-    strategy = check.spec.update_volumes_strategy
-    if strategy is not None and strategy not in VOLUMES_STRATEGIES:
-        yield invalid(f"{check.path}.updateVolumesStrategy", one_of(strategy, VOLUMES_STRATEGIES))
 
 
 def run_strategy(check: VMCheck) -> Iterator[Cause]:
@@ -127,4 +119,4 @@ def _sizes(spec: VirtualMachineInstanceSpec) -> Iterator[str]:
         yield "memory cannot be added to a machine with less than 1Gi"
 
 
-VM_RULES: tuple[VMRule, ...] = (running, run_strategy, volumes_strategy, data_volume_templates, sockets, growing_memory)
+VM_RULES: tuple[VMRule, ...] = (running, run_strategy, data_volume_templates, sockets, growing_memory)
