@@ -17,6 +17,7 @@ CLUSTER_ONLY = {
     "test_migration_user",
     "test_migration_whole",
     "test_nodes",
+    "test_volume_moves",
 }
 #: What stands or falls with who runs the Pods, serves the API and asks for passports.
 BOTH = {

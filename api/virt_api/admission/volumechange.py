@@ -27,7 +27,9 @@ def changed_volumes(new: dict[str, Any], old: dict[str, Any], config: ClusterCon
     status = new.get("status") or {}
     listed = status.get("volumeStatus") or []
     fixed = {entry.get("name") for entry in listed if isinstance(entry, dict) and "hotplugVolume" not in entry}
-    moved = {entry.get("volumeName") for entry in status.get("migratedVolumes") or [] if isinstance(entry, dict)}
+    # Also back to where they were.
+    moves = [*(status.get("migratedVolumes") or []), *((old.get("status") or {}).get("migratedVolumes") or [])]
+    moved = {entry.get("volumeName") for entry in moves if isinstance(entry, dict)}
     yield from _utility_volumes(after, before, fixed, config)
     if problem := _unshown(after):
         yield invalid(_VOLUMES, problem)

@@ -79,7 +79,7 @@ def restart(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, grace_s: 
     strategy = run_strategy(vm)
     if grace_s is not None and grace_s != 0:
         raise Problem(400, "gracePeriodSeconds can only be 0, which means at once")
-    if _is_true(vm, "VolumesChange"):
+    if _is_true(vm, names.CONDITION_VOLUMES_CHANGE):
         raise _conflict(vm, "the volumes of the VM are being changed")
     if strategy in (names.STRATEGY_HALTED, names.STRATEGY_ONCE):
         raise _conflict(vm, f"runStrategy {strategy} does not allow restarts")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from virt_controller.export import model
 from virt_controller.export.model import Exported, Said, Source
+from virt_controller.vm.volumemoves import lost
 from virt_core.apis import names
 from virt_core.apis.datavolume import DONE, KEY_CONTENT_TYPE, DataVolume
 from virt_core.apis.facts import is_final, is_terminating
@@ -77,6 +78,7 @@ def vm_source(namespace: str, name: str, sight: Sight) -> Source:
     if vmi is not None and not is_final(vmi):
         words = f"Virtual Machine {key} is running"
         return Source(tuple(volumes), model.IN_USE, words, vm=vm, vm_name=name)
+    trouble = trouble or lost(vm, vmi)
     if trouble:
         return Source(tuple(volumes), model.NOT_FILLED, trouble, vm=vm, vm_name=name)
     used = next((words for each in volumes if (words := _machines(namespace, each, sight))), "")

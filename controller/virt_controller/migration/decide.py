@@ -16,7 +16,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from virt_controller.migration.target import Bringing, is_outgrown, volume_going
+from virt_controller.migration.target import Bringing, has_other_claims, is_outgrown, volume_going
 from virt_controller.vmi import pods as facts
 from virt_controller.vmi.decide import Note
 from virt_core.apis import names
@@ -28,6 +28,7 @@ from virt_core.apis.migrationstate import VirtualMachineInstanceMigrationState a
 from virt_core.apis.podroles import active, owner_uid, recorded
 from virt_core.apis.pods import Pod
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.volumemoves import unmeasured
 from virt_core.kube.conditions import get_condition, set_condition
 from virt_core.runtime.times import parse_rfc3339, rfc3339
 
@@ -167,6 +168,10 @@ def _before(job: Job, vmi: VirtualMachineInstance, target: Pod | None, now: date
     if is_outgrown(target, vmi):
         return failed(
             job, "the machine has been given more CPUs or memory since its target was made", now, target=target
+        )
+    if has_other_claims(target, vmi):
+        return failed(
+            job, "the machine's volumes are to be on other claims since its target was made", now, target=target
         )
     if facts.is_ready_for_node(target):
         return _bring(job, target, now, chance) or _hand_over(job, vmi, target, now, chance)
@@ -329,7 +334,7 @@ def _hand_over(job: Job, vmi: VirtualMachineInstance, target: Pod, now: datetime
     changed = replace(
         vmi,
         metadata=replace(vmi.metadata, labels=labels),
-        status=replace(vmi.status, migration_state=move, active_pods=pods),
+        status=replace(unmeasured(vmi.status), migration_state=move, active_pods=pods),
     )
     told = replace(job, status=replace(job.status, migration_state=move))
     handed = _in_phase(_in_phase(told, names.MIGRATION_SCHEDULED, now), names.MIGRATION_PREPARING_TARGET, now)

@@ -13,6 +13,7 @@ from virt_core.apis.base import encode
 from virt_core.apis.pods import Pod
 from virt_core.apis.sizes import room_for, with_size
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.volumes import claim_of, is_hotplug
 
 #: The guest sees what the processor of its first node has.
 _HOST_MODELS = ("", "host-model")
@@ -63,6 +64,14 @@ def is_outgrown(pod: Pod, vmi: VirtualMachineInstance) -> bool:
     """Whether the machine needs more by now than its target was made for."""
     made, needs = resize.made_for(pod), resize.target(vmi)
     return made is not None and needs.within(made) != needs
+
+
+def has_other_claims(pod: Pod, vmi: VirtualMachineInstance) -> bool:
+    """Whether the machine's volumes are to be on other claims by now than on those that its target was made with."""
+    held = {
+        each.persistent_volume_claim.claim_name for each in pod.spec.volumes if each.persistent_volume_claim is not None
+    }
+    return any(claim_of(each) and not is_hotplug(each) and claim_of(each) not in held for each in vmi.spec.volumes)
 
 
 def processor_labels(vmi: VirtualMachineInstance, source: Pod | None, node: Mapping[str, str]) -> dict[str, str]:

@@ -83,6 +83,10 @@ def blocked(vm: VirtualMachine, vmi: Vmi, disks: Sequence[Disk], users: Sequence
     ):
         if found:
             return f"claims of its volumes are {say}: {', '.join(disk.claim_name for disk in found)}"
+    if names_ := [each.volume_name for each in (vmi.status.migrated_volumes if vmi is not None else [])]:
+        return f"its volumes are on their way to other claims: {', '.join(names_)}"
+    if is_true(vm.status.conditions, names.CONDITION_MANUAL_RECOVERY_REQUIRED):
+        return "nobody knows on which claims its volumes are whole: see its condition ManualRecoveryRequired"
     if not is_online(vmi) and users:
         return f"the VM is off, and Pods use its claims: {', '.join(users)}"
     if vm.status.snapshot_in_progress:

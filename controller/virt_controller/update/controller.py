@@ -7,7 +7,7 @@ from datetime import datetime
 
 from virt_controller.migration.controller import VMI_INDEX
 from virt_controller.migration.jobs import is_unfinished
-from virt_controller.update.decide import Around, Plan, is_wanted, job_for, plan
+from virt_controller.update.decide import Around, Plan, is_wanted, job_for, plan, takes_volumes
 from virt_controller.vmi.controller import OWNER_INDEX
 from virt_controller.vmi.upkeep import is_outdated
 from virt_core.apis import names
@@ -107,13 +107,18 @@ class UpdateController:
         self._expectations.expect_created(key, created.metadata.uid)
         if self._jobs.get(key_of(created)) is not None:
             self._expectations.created_observed(key, created.metadata.uid)
-        gets = (
-            "a new launcher" if is_outdated(vmi, self._image) else "a launcher Pod with room for the size it asks for"
-        )
+        gets = self._gain(vmi)
         text = f"created the migration {created.metadata.name}, by which it gets {gets}"
         self._recorder.event(vmi, names.EVENT_NORMAL, names.EVENT_SUCCESSFUL_CREATE, text)
         log.info("created a migration", vmi=key_of(vmi), job=created.metadata.name, gets=gets)
         return None
+
+    def _gain(self, vmi: VirtualMachineInstance) -> str:
+        if takes_volumes(vmi):
+            return "its volumes on other claims"
+        return (
+            "a new launcher" if is_outdated(vmi, self._image) else "a launcher Pod with room for the size it asks for"
+        )
 
     def _give_up(self, job: VirtualMachineInstanceMigration) -> None:
         meta = job.metadata

@@ -4,8 +4,8 @@ A machine whose launcher is outdated moves by a migration if it can and the Kube
 evicted if that is allowed, a few at a time. One that may neither move nor go keeps its launcher until it is stopped.
 
 A machine that cannot have the CPUs or the memory that it asks for where it is moves as well, into a Pod that was made
-for them (decisions/0029), and so does one whose card is to be on another network. For that nobody is evicted: its owner
-restarts it when that suits.
+for them (decisions/0029), and so does one whose card is to be on another network, or whose volumes are to be on other
+claims (decisions/0056). For that nobody is evicted: its owner restarts it when that suits.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ from virt_core.apis.kubevirt import KubeVirtWorkloadUpdateStrategy
 from virt_core.apis.migration import VirtualMachineInstanceMigration as Job
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.workloadupdate import EVICT, MIGRATE, interval_of, size_of
+from virt_core.kube.conditions import is_true
 
 PREFIX = "kubevirt-workload-update-"
 #: What is still to be done is looked at again at least so often.
 RECHECK_S = 30.0
 #: A machine that has moved and still lacks something is left alone for so long.
 SETTLE_S = 60.0
+_MAX_LABEL = 63
 
 JobsOf = Callable[[VirtualMachineInstance], Sequence[Job]]
 
@@ -55,7 +57,7 @@ class Around:
 class Plan:
     migrate: tuple[VirtualMachineInstance, ...] = ()
     evict: tuple[VirtualMachineInstance, ...] = ()
-    #: Jobs that have not begun and are not needed any more.
+    #: Jobs that have not begun and are not needed any more, and those that take volumes where they shall not go.
     cancel: tuple[Job, ...] = ()
     recheck_s: float = 0.0
 
@@ -87,7 +89,8 @@ def plan(
     return Plan(
         migrate=_next_moves(moving, jobs_of, around),
         evict=_next_batch(going, strategy, around),
-        cancel=tuple(job for job in idle if _waits_in_vain(job)),
+        cancel=tuple(job for job in idle if _waits_in_vain(job))
+        + tuple(job for vmi in known if not takes_volumes(vmi) for job in jobs_of(vmi) if _took_volumes(job)),
         recheck_s=RECHECK_S if moving or going else 0.0,
     )
 
@@ -95,13 +98,22 @@ def plan(
 def is_wanted(vmi: VirtualMachineInstance, image: str) -> bool:
     """Whether it should have another launcher Pod."""
     alive = vmi.status.phase == names.PHASE_RUNNING and not is_terminating(vmi)
-    return alive and (is_outdated(vmi, image) or is_in_vain(vmi) or is_elsewhere(vmi))
+    return alive and (is_outdated(vmi, image) or is_in_vain(vmi) or is_elsewhere(vmi) or takes_volumes(vmi))
+
+
+def takes_volumes(vmi: VirtualMachineInstance) -> bool:
+    """Whether its volumes are to be on other claims."""
+    return bool(vmi.status.migrated_volumes) and is_true(vmi.status.conditions, names.CONDITION_VOLUMES_CHANGE)
 
 
 def job_for(vmi: VirtualMachineInstance, image: str) -> Job:
     """What its owner has asked for has the rank of a move that somebody asked for."""
     priority = names.PRIORITY_CRITICAL if is_outdated(vmi, image) else names.PRIORITY_USER
-    return new_job(vmi, PREFIX, {names.ANNOTATION_WORKLOAD_UPDATE: ""}, priority)
+    job = new_job(vmi, PREFIX, {names.ANNOTATION_WORKLOAD_UPDATE: ""}, priority)
+    if takes_volumes(vmi):
+        name = vmi.metadata.name
+        job.metadata.labels[names.LABEL_VOLUME_UPDATE] = name if len(name) <= _MAX_LABEL else vmi.metadata.uid
+    return job
 
 
 def _next_moves(
@@ -118,7 +130,8 @@ def _is_ready(vmi: VirtualMachineInstance, jobs: Sequence[Job], around: Around) 
     if any(is_unfinished(job) for job in jobs) or wait_s(jobs, around.now):
         return False
     moved = last_success(jobs)
-    return is_outdated(vmi, around.image) or moved is None or (around.now - moved).total_seconds() >= SETTLE_S
+    at_once = is_outdated(vmi, around.image) or takes_volumes(vmi)
+    return at_once or moved is None or (around.now - moved).total_seconds() >= SETTLE_S
 
 
 def _next_batch(
@@ -138,6 +151,10 @@ def _may_go(vmi: VirtualMachineInstance, default: str | None) -> bool:
     if vmi.status.evacuation_node_name:
         return False
     return strategy != EXTERNAL and (strategy != LIVE_MIGRATE or is_movable(vmi))
+
+
+def _took_volumes(job: Job) -> bool:
+    return names.LABEL_VOLUME_UPDATE in job.metadata.labels and is_unfinished(job) and not is_terminating(job)
 
 
 def _waits_in_vain(job: Job) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from virt_controller.snapshot.storage import SnapshotStorage
-from virt_controller.vm import backoff, facts, liveupdate, memorydump, nics, specpatch, strategy
+from virt_controller.vm import backoff, facts, liveupdate, memorydump, nics, specpatch, strategy, volumemoves
 from virt_controller.vm.actions import Actions
 from virt_controller.vm.clonesource import CloneRefusedError
 from virt_controller.vm.expand import Expander, ExpansionError, create_reason
@@ -16,7 +16,8 @@ from virt_controller.vm.printable import View, Volumes
 from virt_controller.vm.reconciliation import Reconciliation
 from virt_controller.vm.setup import template_marks
 from virt_controller.vm.status import Trouble, updated
-from virt_controller.vm.volumes import DataVolumes, NoDataVolumesError, VolumeKeeper
+from virt_controller.vm.volumes import DataVolumes, NoDataVolumesError, VolumeKeeper, phase_of
+from virt_controller.vmi import owned
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.datavolume import DataVolume
@@ -24,8 +25,8 @@ from virt_core.apis.facts import is_final, is_terminating
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.volumemoves import MIGRATION
 from virt_core.kube.client import KubeClient
-from virt_core.kube.conditions import is_true
 from virt_core.kube.controller import Result
 from virt_core.kube.errors import ApiError, Conflict, NotFound
 from virt_core.kube.expectations import TIMEOUT_S, Expectations
@@ -65,6 +66,7 @@ class VMController:
         self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
         self._vms, self._vmis = vms, vmis
         self._types, self._live_update, self._storage = expand, live_update, storage
+        self._claims, self._data_volumes = claims, data_volumes
         self._expectations = Expectations(clock)
         self._writes: OwnWrites[VirtualMachine] = OwnWrites()
         self._vmi_writes: OwnWrites[VirtualMachineInstance] = OwnWrites()
@@ -185,8 +187,7 @@ class VMController:
         if state.error is not None or state.volumes.failed or state.volumes.provisioning:
             return
         vm = state.vm
-        blocked = is_true(vm.status.conditions, names.CONDITION_MANUAL_RECOVERY_REQUIRED)
-        if blocked or vm.status.restore_in_progress:
+        if volumemoves.lost(vm, state.vmi) or vm.status.restore_in_progress:
             return
         if state.foreign:
             state.note(
@@ -225,11 +226,52 @@ class VMController:
             self._trouble(state, "FailedUpdateError", error)
             return
         relabelled = template_marks(started) != template_marks(state.vm.spec)
-        change = liveupdate.Change(before, after, vmi, state.vm.metadata.generation, self._live_update(), relabelled)
-        update = liveupdate.update(change)
+        live, strategy_ = self._live_update(), state.vm.spec.update_volumes_strategy
+        volumes = volumemoves.plan(
+            volumemoves.Wish(
+                strategy_,
+                after,
+                vmi,
+                self._storage_of(state.vm),
+                state.now,
+                live,
+                held=bool(state.vm.status.snapshot_in_progress),
+            )
+        )
+        update = liveupdate.update(
+            liveupdate.Change(
+                before,
+                after,
+                vmi,
+                state.vm.metadata.generation,
+                live,
+                relabelled,
+                copies=strategy_ == MIGRATION,
+                volumes=volumes,
+            )
+        )
         state.note(restart_required=update.message)
         if update.operations:
             state.vmi = self._actions.patch(vmi, update.operations)
+
+    def _storage_of(self, vm: VirtualMachine) -> volumemoves.Storage:
+        space = vm.metadata.namespace
+
+        def phase(name: str) -> str | None:
+            found = self._data_volumes.get(f"{space}/{name}")
+            return phase_of(found) if found is not None else None
+
+        def user(claim: str) -> str:
+            machines = (each for each in self._vms.by_index(VOLUME_INDEX, f"{space}/{claim}"))
+            if (other := next((each for each in machines if each.metadata.uid != vm.metadata.uid), None)) is not None:
+                return f"VM {other.metadata.name}"
+            for vmi in self._vmis.list():
+                foreign = vmi.metadata.namespace == space and not facts.owns(vm, vmi) and not is_final(vmi)
+                if foreign and claim in owned.claims(vmi):
+                    return f"VMI {vmi.metadata.name}"
+            return ""
+
+        return volumemoves.Storage(lambda name: self._claims.get(f"{space}/{name}"), phase, user)
 
     def _trouble(self, state: Reconciliation, reason: str, error: Exception) -> None:
         if isinstance(error, Conflict):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from virt_controller.vm import growth, links, nics
+from virt_controller.vm import growth, links, nics, volumemoves
 from virt_core.apis import names
 from virt_core.apis.base import to_plain
 from virt_core.apis.devices import Disk
@@ -34,7 +34,7 @@ class Update:
     restart: list[str] = field(default_factory=list)
     waits: bool = False
 
-    def take(self, part: growth.Growth) -> None:
+    def take(self, part: growth.Growth | volumemoves.Plan) -> None:
         self.operations += part.operations
         self.restart += [part.restart] if part.restart else []
         self.waits |= part.waits
@@ -54,6 +54,14 @@ class Change:
     #: The template's labels or annotations differ. They reach the next VMI; this one stays what it was made from.
     relabelled: bool = False
     support: Support = TODAY
+    #: The VM says that volumes which are to be on other claims are copied there, and what becomes of them now.
+    copies: bool = False
+    volumes: volumemoves.Plan = field(default_factory=volumemoves.Plan)
+
+    @property
+    def kept(self) -> frozenset[str]:
+        """Volumes that may not be exchanged for others without their bytes."""
+        return frozenset(volumemoves.changed_names(self.wanted, self.vmi.spec)) if self.copies else frozenset()
 
     def follows(self, what: str) -> bool:
         """Whether a running machine takes this over without a restart."""
@@ -62,7 +70,8 @@ class Change:
 
 def update(change: Change) -> Update:
     result = Update()
-    if change.support.is_built(HOTPLUG_VOLUMES):
+    result.take(change.volumes)
+    if change.support.is_built(HOTPLUG_VOLUMES) and not change.volumes.writes_volumes:
         _hotplug_volumes(change, result)
     for what, follow in ((HOTPLUG_CPU, growth.sockets), (HOTPLUG_MEMORY, growth.memory)):
         if change.follows(what):
@@ -101,6 +110,7 @@ def _hotplug_volumes(change: Change, result: Update) -> None:
     spec, ours = change.vmi.spec, change.wanted
     unborn = _drives(ours) - _drives(spec)  # A drive comes with a restart, and its medium with it.
     want = {v.name: v for v in ours.volumes if _follows(v) and v.name not in unborn}
+    want |= {v.name: v for v in spec.volumes if v.name in change.kept and v.name in want}
     gone = {v.name for v in spec.volumes if _follows(v) and _source(want.get(v.name)) != _source(v)}
     left = {v.name for v in spec.volumes} | {status.name for status in change.vmi.status.volume_status}
     new = {name for name in want if name not in left}
@@ -147,7 +157,7 @@ def _comparable(change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, A
     hot = {v.name for s in (change.started, change.wanted) for v in s.volumes if plugged and is_hotplug(v)}
     plain: dict[str, Any] = to_plain(spec)
     domain = plain.get("domain") or {}
-    plain["volumes"] = [v for v in plain.get("volumes") or [] if v["name"] not in hot]
+    plain["volumes"] = [_as_it_runs(v, change, spec) for v in plain.get("volumes") or [] if v["name"] not in hot]
     devices = domain.get("devices") or {}
     devices["disks"] = [d for d in devices.get("disks") or [] if d["name"] not in hot or "cdrom" in d]
     links.without_links(devices)
@@ -167,6 +177,18 @@ def _comparable(change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, A
         if not domain.get(part):
             domain.pop(part, None)
     return plain
+
+
+def _as_it_runs(volume: dict[str, Any], change: Change, spec: VirtualMachineInstanceSpec) -> dict[str, Any]:
+    """Where a volume is that has moved since the start; one that is on its way is looked at elsewhere."""
+    if volume["name"] in change.volumes.names:
+        return {"name": volume["name"]}
+    claims = {v.name: claim_of(v) for v in spec.volumes}
+    running = next((v for v in change.vmi.spec.volumes if v.name == volume["name"]), None)
+    if spec is not change.started or running is None or not claims[running.name]:
+        return volume
+    plain: dict[str, Any] = to_plain(running)
+    return plain if claim_of(running) not in ("", claims[running.name]) else volume
 
 
 def _different(before: Any, after: Any, running: Any, path: str) -> Iterator[str]:

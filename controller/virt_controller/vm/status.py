@@ -7,7 +7,7 @@ from datetime import datetime
 
 from msgspec.structs import replace
 
-from virt_controller.vm import volumerequests
+from virt_controller.vm import volumemoves, volumerequests
 from virt_controller.vm.printable import View, word
 from virt_core.apis import names
 from virt_core.apis.facts import is_final, is_terminating, run_strategy
@@ -57,6 +57,7 @@ def updated(view: View, outcome: Outcome, now: datetime) -> VirtualMachineStatus
         conditions=_conditions(view, outcome, now),
         state_change_requests=_requests(vm, vmi, outcome),
         volume_requests=volumerequests.left(vm),
+        volume_update_state=volumemoves.remembered(vm, vmi),
         observed_generation=_observed_generation(vm, vmi),
         desired_generation=vm.metadata.generation,
         run_strategy=_strategy(vm, vmi),
@@ -106,6 +107,10 @@ def _conditions(view: View, outcome: Outcome, now: datetime) -> list[Condition]:
     else:
         _mirror(conditions, vmi, now)
     _tell(conditions, names.CONDITION_FAILURE, outcome.trouble, now)
+    half = volumemoves.lost(vm, vmi)
+    _tell(
+        conditions, names.CONDITION_MANUAL_RECOVERY_REQUIRED, Trouble("VolumesNotCopied", half) if half else None, now
+    )
     text = outcome.restart_required or _needs_restart(vmi)
     _tell(conditions, names.CONDITION_RESTART_REQUIRED, Trouble("", text) if text else None, now)
     return conditions

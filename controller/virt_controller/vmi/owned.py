@@ -15,6 +15,7 @@ from virt_core.apis.meta import OwnerReference
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import HotplugVolumeStatus, VolumeStatus
+from virt_core.apis.volumemoves import moving, source_claims
 from virt_core.apis.volumes import claim_of, is_hotplug
 
 
@@ -70,10 +71,9 @@ def owner_vm(vmi: VirtualMachineInstance) -> OwnerReference | None:
 
 
 def claims(vmi: VirtualMachineInstance) -> list[str]:
-    """All claims that it uses. A DataVolume's claim has its name."""
-    return [name for volume in vmi.spec.volumes if (name := claim_of(volume))] + [
-        volume.claim_name for volume in vmi.spec.utility_volumes
-    ]
+    """All claims that it uses or is to use. A DataVolume's claim has its name."""
+    listed = [name for volume in vmi.spec.volumes if (name := claim_of(volume))]
+    return listed + [volume.claim_name for volume in vmi.spec.utility_volumes] + source_claims(vmi)
 
 
 def needed_claims(vmi: VirtualMachineInstance) -> list[str]:
@@ -107,8 +107,14 @@ def volume_statuses(vmi: VirtualMachineInstance, around: Surroundings) -> list[V
 def with_grown_claims(
     vmi: VirtualMachineInstance, found: Mapping[str, PersistentVolumeClaim]
 ) -> VirtualMachineInstance:
-    """A claim that has changed since the hand-over, mostly by growing: the node makes the guest's disk follow."""
-    claims = {volume.name: found.get(claim_of(volume)) for volume in vmi.spec.volumes if not is_hotplug(volume)}
+    """A claim that has changed since the hand-over, mostly by growing: the node makes the guest's disk follow. A disk
+    that is on its way to another claim stays as it is until it is there."""
+    moved = moving(vmi.status)
+    claims = {
+        volume.name: found.get(claim_of(volume))
+        for volume in vmi.spec.volumes
+        if not is_hotplug(volume) and volume.name not in moved
+    }
     statuses = [
         replace(status, persistent_volume_claim_info=claim_info(claim))
         if status.persistent_volume_claim_info is not None and (claim := claims.get(status.name)) is not None

@@ -16,6 +16,7 @@ from virt_core.apis.podnetworks import NetworkAttachmentDefinition
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.volumemoves import source_claims
 from virt_core.kube.informer import Informer
 
 #: VMIs by the claims and DataVolumes that they use.
@@ -81,7 +82,7 @@ class Looker:
         """The claims that are brought to it when it has a node."""
         if self._claims is None:
             return []
-        later = set(owned.claims(vmi)) - set(owned.needed_claims(vmi))
+        later = set(owned.claims(vmi)) - set(owned.needed_claims(vmi)) - set(source_claims(vmi))
         found = (self._claims.get(f"{vmi.metadata.namespace}/{name}") for name in sorted(later))
         return [claim for claim in found if claim is not None]
 

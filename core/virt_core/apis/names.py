@@ -53,6 +53,8 @@ LABEL_NODE_NAME = "kubevirt.io/nodeName"
 LABEL_MIGRATION_TARGET_NODE = "kubevirt.io/migrationTargetNodeName"
 LABEL_MIGRATION_JOB_UID = "kubevirt.io/migrationJobUID"
 LABEL_MIGRATION_VMI_NAME = "kubevirt.io/vmi-name"
+#: On a job that takes volumes to other claims: the VMI.
+LABEL_VOLUME_UPDATE = "kubevirt.io/volume-update-migration"
 LABEL_OUTDATED_LAUNCHER = "kubevirt.io/outdatedLauncherImage"
 LABEL_SCHEDULABLE = "kubevirt.io/schedulable"
 LABEL_CPU_MANAGER = "cpumanager"
@@ -199,6 +201,9 @@ CONDITION_MIGRATION_ABORT = "migrationAbortRequested"
 #: What the machine asks for it can have in another Pod only.
 CONDITION_MIGRATION_REQUIRED = "MigrationRequired"
 CONDITION_EVICTION_REQUESTED = "EvictionRequested"
+#: Volumes are to be on other claims, and the machine goes there with them.
+CONDITION_VOLUMES_CHANGE = "VolumesChange"
+REASON_VOLUMES_CANCELLED = "VolumesChangeCancellation"
 #: Ours: why it has not begun yet; only on a job that is Pending or Scheduling.
 CONDITION_MIGRATION_WAITING = "migrationWaiting"
 #: Ours: what the move takes, as it was foreseen; on the job, and while it runs on the VMI, from which the job has it.

@@ -1,8 +1,9 @@
 """Which disks of a machine go with it when it moves, and what the other node must know to be ready for them. Pure.
 
-Claims are shared, so the other node has them. What is made in the Pod itself is copied byte for byte. The image below a
-container disk is not copied, so the other node must have the very same one. Images that are made from the VMI and its
-Secrets are copied where the guest could write to them; a CD-ROM is made anew, from the same bytes.
+Claims are shared, so the other node has them; one that is exchanged for another is copied there. What is made in the
+Pod itself is copied byte for byte. The image below a container disk is not copied, so the other node must have the very
+same one. Images that are made from the VMI and its Secrets are copied where the guest could write to them; a CD-ROM is
+made anew, from the same bytes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from virt_core.apis.devices import Disk
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VolumeStatus
+from virt_core.apis.volumemoves import moving
 from virt_core.apis.volumes import Volume
 
 _GENERATED = (
@@ -36,7 +38,14 @@ def is_copied(volume: Volume, disk: Disk) -> bool:
 
 
 def copied(vmi: VirtualMachineInstance) -> list[Volume]:
-    return [volume for volume, disk in _disks(vmi) if is_copied(volume, disk)]
+    moved = moving(vmi.status)
+    return [volume for volume, disk in _disks(vmi) if volume.name in moved or is_copied(volume, disk)]
+
+
+def moved(vmi: VirtualMachineInstance) -> list[Volume]:
+    """Those that go to other claims."""
+    names = moving(vmi.status)
+    return [volume for volume, _ in _disks(vmi) if volume.name in names]
 
 
 def to_compare(vmi: VirtualMachineInstance) -> list[Volume]:
@@ -45,7 +54,12 @@ def to_compare(vmi: VirtualMachineInstance) -> list[Volume]:
 
 
 def to_measure(vmi: VirtualMachineInstance) -> list[Volume]:
-    """Images that are copied onto a file of the same size."""
+    """What is copied onto a file of the same size."""
+    return generated(vmi) + moved(vmi)
+
+
+def generated(vmi: VirtualMachineInstance) -> list[Volume]:
+    """Images that are copied."""
     return [volume for volume in copied(vmi) if is_generated(volume)]
 
 

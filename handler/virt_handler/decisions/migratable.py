@@ -17,6 +17,7 @@ from virt_core.apis.owncpus import sees_cells
 from virt_core.apis.reservations import reserving
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import VirtualMachineInstanceStatus
+from virt_core.apis.volumemoves import moving
 from virt_core.kube.vmistatus import with_condition
 
 METHOD_LIVE = "LiveMigration"
@@ -28,6 +29,11 @@ Tie = tuple[str, str] | None
 
 def obstacle(vmi: VirtualMachineInstance, plugins: Configured = NO_PLUGINS) -> Tie:
     """Reason and sentence of the first thing that ties the guest to its node."""
+    return storage_obstacle(vmi, plugins) or _disks(vmi)
+
+
+def storage_obstacle(vmi: VirtualMachineInstance, plugins: Configured = NO_PLUGINS) -> Tie:
+    """The same, of a guest whose disks would all go to other claims."""
     for nic in vmi.spec.domain.devices.interfaces:
         if words := _tied_nic(vmi, nic, plugins):
             return names.REASON_INTERFACE_NOT_MIGRATABLE, words
@@ -76,6 +82,10 @@ def _stored(vmi: VirtualMachineInstance) -> Tie:
     if keeps_variables(vmi.spec) and not _is_everywhere(vmi, names.STATUS_KEPT_STATE):
         text = "only one node at a time reaches the claim with what its firmware has stored"
         return names.REASON_DISKS_NOT_MIGRATABLE, text
+    return None
+
+
+def _disks(vmi: VirtualMachineInstance) -> Tie:
     if tied := _tied_disk(vmi):
         return names.REASON_DISKS_NOT_MIGRATABLE, f"only one node at a time reaches the disk {tied}"
     return None
@@ -110,9 +120,10 @@ def _is_everywhere(vmi: VirtualMachineInstance, volume: str) -> bool:
 
 def _tied_disk(vmi: VirtualMachineInstance) -> str:
     """A volume that another node cannot have at the same time; empty when there is none."""
+    copied = moving(vmi.status)
     claims = {status.name: status.persistent_volume_claim_info for status in vmi.status.volume_status}
     for volume in vmi.spec.volumes:
-        claim = claims.get(volume.name)
+        claim = claims.get(volume.name) if volume.name not in copied else None
         if volume.host_disk is not None and not volume.host_disk.shared:
             return volume.name
         if claim is not None and volume.ephemeral is None and names.ACCESS_ALL_NODES not in claim.access_modes:
@@ -129,7 +140,7 @@ def with_conditions(
     vmi: VirtualMachineInstance, status: VirtualMachineInstanceStatus, now: datetime, plugins: Configured = NO_PLUGINS
 ) -> VirtualMachineInstanceStatus:
     status = _condition(status, names.CONDITION_LIVE_MIGRATABLE, obstacle(vmi, plugins), now)
-    status = _condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, None, now)
+    status = _condition(status, names.CONDITION_STORAGE_LIVE_MIGRATABLE, storage_obstacle(vmi, plugins), now)
     return replace(status, migration_method=method(vmi))
 
 

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from virt_core.apis import names, sizes, topology, travel
+from virt_core.apis import names, sizes, topology, travel, volumemoves
 from virt_core.apis.arrival import is_whole
 from virt_core.apis.facts import is_final, is_terminating
 from virt_core.apis.migrationstate import VirtualMachineInstanceMigrationState as MoveState
@@ -121,7 +121,8 @@ def departure_told(vmi: VirtualMachineInstance, status: Status, view: View, doma
     if untold and view.looking.task is Task.FAILED:
         reason = f"the machine's disks cannot be looked at: {view.looking.error}"
         return replace(status, migration_state=_failed(move, reason, rfc3339(now)))
-    status = replace(status, volume_status=_with_facts(status.volume_status, view.disk_facts or {}))
+    if view.looking.task is Task.DONE and view.looking.asked == move.migration_uid:
+        status = replace(status, volume_status=_with_facts(status.volume_status, view.disk_facts or {}))
     if told.uid != move.migration_uid:
         return status
     changed = replace(
@@ -253,6 +254,8 @@ def _taken_over(vmi: VirtualMachineInstance, move: MoveState, node: str, now: da
         memory = replace(status.memory or MemoryStatus(), memory_overhead=move.target_memory_overhead)
         status = replace(status, memory=memory)
     status = _without_refusals(without_condition(status, names.CONDITION_FORECAST))
+    if status.migrated_volumes:
+        status = without_condition(volumemoves.arrived(status), names.CONDITION_VOLUMES_CHANGE)
     labels = {key: value for key, value in vmi.metadata.labels.items() if key != names.LABEL_MIGRATION_TARGET_NODE}
     labels[names.LABEL_NODE_NAME] = node
     return replace(vmi, status=status, metadata=replace(vmi.metadata, labels=labels))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from virt_core.apis import names
+from virt_core.apis import names, volumemoves
 from virt_core.apis.migrationstate import MigrationConfiguration
 from virt_core.apis.migrationstate import VirtualMachineInstanceMigrationState as MoveState
 from virt_core.apis.quantity import parse_bytes
@@ -52,6 +52,7 @@ _LOOK_S = 240.0
 _MAX_CPUS = 4096
 #: Images that a launcher makes are a few megabytes; the other side makes a file of the size that it is told.
 _MAX_IMAGE = 64 << 20
+_MAX_DISK = 1 << 60
 _LIBVIRT_SOCKETS = ("virtqemud-sock", "libvirt-sock")
 
 
@@ -130,7 +131,7 @@ class Moves:
     # -- the side that it moves to -------------------------------------------------------------------------------------
 
     def _prepare(self, session: Session, vmi: VirtualMachineInstance, launcher: Launcher) -> None:
-        move = under_way(vmi)
+        move, vmi = under_way(vmi), volumemoves.at_target(vmi)
         if move is None:
             return
         device_nodes.hand_over(launcher.pid, launcher.pidfd, self.host, volumes=device_nodes.block_volumes(vmi))
@@ -193,7 +194,9 @@ class Moves:
         facts = launcher.get_disk_facts(encode_object(vmi), _LOOK_S)
         asked = {volume.name for volume in vmi.spec.volumes}
         known = {name: (each.checksum, each.size) for name, each in facts.items() if name in asked}
-        session.look_done({name: each for name, each in known.items() if each[1] <= _MAX_IMAGE})
+        # Of a claim's disk the other side compares the size with what its own claim has.
+        limits = dict.fromkeys(volumemoves.moving(vmi.status), _MAX_DISK)
+        session.look_done({name: each for name, each in known.items() if each[1] <= limits.get(name, _MAX_IMAGE)})
 
     def _enter(self, session: Session, move: MoveState) -> None:
         """Once for each job: a second one would cut the first, which may be in use already."""

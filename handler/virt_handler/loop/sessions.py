@@ -292,7 +292,7 @@ class Session:
 
     def look_done(self, facts: dict[str, tuple[int, int]]) -> None:
         with self.lock:
-            self._disk_facts, self._looking = facts, Work(Task.DONE)
+            self._disk_facts, self._looking = facts, Work(Task.DONE, asked=self._looking.asked)
 
     def look_failed(self, error: str, *, fatal: bool) -> None:
         with self.lock:

@@ -47,5 +47,5 @@ def converge(
             check_held(read_pid(), [source.identity])
 
     apply(hypervisor, [change for change in changes if not isinstance(change, NeedsRestart)], check)
-    grow(hypervisor, preparer.rooms(vmi, there), live)
-    return tuple(change for change in changes if isinstance(change, NeedsRestart))
+    larger = grow(hypervisor, preparer.rooms(vmi, there), live)
+    return (*(change for change in changes if isinstance(change, NeedsRestart)), *larger)

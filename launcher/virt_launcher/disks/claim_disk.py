@@ -1,16 +1,19 @@
 """Disks that outlive the machine: a file in a claim's directory or in one of the node's, or a block device.
 
 The bytes in there are the user's and all there is of them. So a file that exists is never written by us, only made
-longer when its claim has grown; one that does not exist is made with O_EXCL; nothing is chowned. The directory is the
-user's as well: the file is opened beneath it without following a link, must be a regular file, and is always raw to
-QEMU, whatever its first bytes claim. A qcow2 that somebody put there is refused, see foreign.py.
+longer when its claim has grown, and emptied when the whole of another disk is about to be copied onto it; one that does
+not exist is made with O_EXCL; nothing is chowned. The directory is the user's as well: the file is opened beneath it
+without following a link, must be a regular file, and is always raw to QEMU, whatever its first bytes claim. A qcow2
+that somebody put there is refused, see foreign.py.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
+import struct
 from pathlib import Path
 
 from virt_core.runtime.files import open_beneath
@@ -24,6 +27,10 @@ from virt_launcher.errors import InvalidVMIError, LauncherError
 log = get_logger(__name__)
 
 _MIB = 1 << 20
+#: type, whence, start, length, process
+_FLOCK = struct.Struct("@hhqqi4x")
+#: An attribute of a file onto which a disk is being copied.
+_INCOMING = "user.virtpod.incoming"
 #: Kept free on a claim's filesystem, for its own tables.
 RESERVE_BYTES = 131072
 #: A filesystem that is smaller than its claim by no more than this is good enough.
@@ -41,6 +48,8 @@ class DiskFile:
     size: int = 0
     read_only: bool = False
     preallocated: bool = False
+    #: Another disk is being copied onto it.
+    incoming: bool = False
 
     @property
     def path(self) -> Path:
@@ -76,6 +85,11 @@ def use_file(disk: DiskFile, *, create: bool) -> DiskSource:
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise disk.refuse(f"{disk.name} is not a regular file")
+        if not disk.incoming and _has_mark(fd):
+            raise disk.refuse(
+                f"{disk.name} is the beginning of a copy that was given up: name the claim that it was copied from, or "
+                "delete the file"
+            )
         if is_foreign(fd, disk.size // _MIB * _MIB):
             raise disk.refuse(
                 f"{disk.name} is a qcow2 image, and the disk in a volume is raw: put it there with "
@@ -113,6 +127,64 @@ def _make(disk: DiskFile) -> int:
         raise disk.refuse(f"{disk.name} could not be made with {size} bytes: {error.strerror}") from error
     log.info("made a disk", path=str(disk.path), bytes=size)
     return fd
+
+
+def empty_file(disk: DiskFile, size: int) -> None:
+    """A file of this size without any byte that it had: all of a disk is about to be copied onto it. Raises
+    InvalidVMIError, also for a file that some machine holds."""
+    try:
+        fd = disk.open(os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise disk.why_not(error) from error
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise disk.refuse(f"{disk.name} is not a regular file")
+        if _is_held(fd):
+            raise disk.refuse(f"{disk.name} is in use by another machine")
+        room = found.st_blocks * 512 + _free_bytes(disk) - RESERVE_BYTES
+        if room < size:
+            raise disk.refuse(f"the volume has only {max(room, 0)} of the {size} bytes that are to be copied there")
+        os.ftruncate(fd, 0)
+        _set_mark(fd)
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+    except OSError as error:
+        raise disk.refuse(f"{disk.name} could not be made with {size} bytes: {error.strerror}") from error
+    finally:
+        os.close(fd)
+    log.info("made room for a disk that comes", path=str(disk.path), bytes=size, bytes_before=found.st_size)
+
+
+def copy_is_whole(disk: DiskFile) -> None:
+    """All of the other disk is there: from now on the file is a machine's own."""
+    fd = disk.open(os.O_RDWR)
+    try:
+        if _has_mark(fd):
+            os.removexattr(fd, _INCOMING)
+    finally:
+        os.close(fd)
+
+
+def _set_mark(fd: int) -> None:
+    try:
+        os.setxattr(fd, _INCOMING, b"1")
+    except OSError as error:
+        log.info("a copy cannot be marked as unfinished", error=str(error))  # Not every file system can keep that.
+
+
+def _has_mark(fd: int) -> bool:
+    try:
+        return bool(os.getxattr(fd, _INCOMING))
+    except OSError:
+        return False
+
+
+def _is_held(fd: int) -> bool:
+    """QEMU locks bytes of each file that it uses."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    found = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_OFD_GETLK, asked))
+    return bool(found[0] != fcntl.F_UNLCK)
 
 
 def _affordable(disk: DiskFile) -> int:

@@ -9,14 +9,16 @@ from virt_core.apis import names
 from virt_core.apis.quantity import QuantityError, parse_bytes
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.vmistatus import PersistentVolumeClaimInfo
+from virt_core.apis.volumemoves import moving
 from virt_core.apis.volumes import HostDisk, Volume
 from virt_launcher.disks import qcow2
-from virt_launcher.disks.claim_disk import DiskFile, room_of_file, use_device, use_file
+from virt_launcher.disks.claim_disk import DiskFile, copy_is_whole, empty_file, room_of_file, use_device, use_file
 from virt_launcher.disks.sources import DiskSource, supports_direct_io
 from virt_launcher.errors import InvalidVMIError
 from virt_launcher.settings import Paths
 
 _STORAGE = "storage"
+_MIB = 1 << 20
 
 
 class ClaimDisks:
@@ -24,6 +26,8 @@ class ClaimDisks:
         self._paths = paths
         self._info = {volume.name: volume.persistent_volume_claim_info for volume in vmi.status.volume_status}
         self._plugged = {volume.name for volume in vmi.status.volume_status if volume.hotplug_volume is not None}
+        #: A disk that is on its way to another claim keeps its size until it is there.
+        self._moving = moving(vmi.status)
 
     def source(self, volume: Volume, where: str) -> DiskSource | None:
         """None: the volume is of another kind. Raises InvalidVMIError."""
@@ -43,9 +47,36 @@ class ClaimDisks:
         info = self._info.get(volume.name)
         if info is None or (volume.persistent_volume_claim is None and volume.data_volume is None):
             return 0
+        if volume.name in self._moving:
+            return 0
         if self._is_block(volume.name, info):
             return use_device(self._device(volume.name), where, read_only=True)[1]
         return room_of_file(self._file(volume.name, where, info, read_only=True))
+
+    def make_room(self, volume: Volume, where: str, size: int) -> None:
+        """For a disk of this size, which is about to be copied here. Raises InvalidVMIError."""
+        info = self._info.get(volume.name) or PersistentVolumeClaimInfo()
+        field = f"{where}.{'dataVolume' if volume.data_volume is not None else 'persistentVolumeClaim'}"
+        if self._is_block(volume.name, info):
+            has = use_device(self._device(volume.name), field, read_only=False)[1]
+        else:
+            has = _size(info) // _MIB * _MIB
+        if has < size:
+            words = f"claim {info.claim_name!r} has {has} bytes, and the disk that is to be copied there has {size}"
+            raise InvalidVMIError(field, words)
+        if not self._is_block(volume.name, info):
+            empty_file(self._file(volume.name, field, info, read_only=False), size)
+
+    def has_come(self, volume: Volume, where: str) -> None:
+        """Of a disk that was copied here and is whole. Raises InvalidVMIError."""
+        info = self._info.get(volume.name) or PersistentVolumeClaimInfo()
+        if self._is_block(volume.name, info):
+            return
+        file = self._file(volume.name, where, info, read_only=False)
+        try:
+            copy_is_whole(file)
+        except OSError as error:
+            raise file.why_not(error) from error
 
     def _claim(self, name: str, field: str, *, read_only: bool) -> DiskSource:
         info = self._info.get(name) or PersistentVolumeClaimInfo()
@@ -58,9 +89,10 @@ class ClaimDisks:
             self._paths.hotplug(name) if name in self._plugged else self._paths.disk_directory(name),
             names.FILE_DISK,
             field,
-            size=_size(info),
+            size=_size(info) if name not in self._moving else 0,
             read_only=read_only,
             preallocated=info.preallocated,
+            incoming=name in self._moving,
         )
 
     def _layer(self, name: str, field: str) -> DiskSource:

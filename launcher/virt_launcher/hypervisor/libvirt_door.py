@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import libvirt
@@ -37,6 +37,9 @@ _STATS = (
     | libvirt.VIR_DOMAIN_STATS_DIRTYRATE
 )
 _STATS_FLAGS = libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_ACTIVE | libvirt.VIR_CONNECT_GET_ALL_DOMAINS_STATS_NOWAIT
+
+#: VIR_DOMAIN_BLOCK_RESIZE_CAPACITY, which older bindings do not know.
+_WHOLE_DEVICE = 2
 
 #: What libvirt tells by itself, and what it means here.
 _EVENTS = {
@@ -203,7 +206,14 @@ class LibvirtDoor(GuestDoor, SevDoor):
 
     def resize_disk(self, target: str, size: int) -> None:
         with self._machine() as domain:
-            domain.blockResize(target, size, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+            try:
+                domain.blockResize(target, size, libvirt.VIR_DOMAIN_BLOCK_RESIZE_BYTES)
+            except libvirt.libvirtError as error:
+                # A disk that had a part of its device can have the whole: libvirt 10.0 and newer.
+                with suppress(libvirt.libvirtError):
+                    domain.blockResize(target, 0, _WHOLE_DEVICE)
+                    return
+                raise error
 
     def dump_memory(self, path: str) -> None:
         with self._machine() as domain:

@@ -20,7 +20,7 @@ _ALWAYS = libvirt.VIR_MIGRATE_LIVE | libvirt.VIR_MIGRATE_PEER2PEER | libvirt.VIR
 def migrate(domain: Any, plan: MovePlan, *, again: bool = False) -> None:
     # What the machine is now, not what it was defined as: devices may have come and gone.
     xml = domain.XMLDesc(libvirt.VIR_DOMAIN_XML_MIGRATABLE | libvirt.VIR_DOMAIN_XML_SECURE)
-    xml = rewritten(xml, plan.tune, plan.images)
+    xml = rewritten(xml, plan.tune, plan.images, plan.places)
     try:
         domain.migrateToURI3(
             f"qemu+unix:///session?socket={plan.route.libvirt}", parameters(plan, xml), flags(plan, again)

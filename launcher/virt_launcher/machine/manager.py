@@ -253,7 +253,7 @@ class DomainManager:
             return pins_there(self._context(vmi, SyncOptions(), Prepared(), running.type == "kvm"), running)
 
         with self._modifying():
-            self.traffic.leave(vmi, wishes, tune_there, str(self._settings.paths.images))
+            self.traffic.leave(vmi, wishes, tune_there, self._settings.paths)
 
     def disk_facts(self, vmi: VirtualMachineInstance) -> dict[str, tuple[int, int]]:
         """Checksum and size, by volume. Holds no lock: it reads for a while, and what it reads does not change."""
@@ -261,7 +261,7 @@ class DomainManager:
 
         self._check_identity(vmi)
         self._require()
-        return facts_of(vmi, from_xml(self._hypervisor.describe()), self._settings.paths)
+        return facts_of(vmi, from_xml(self._hypervisor.describe()), self._settings.paths, self._hypervisor.disk_size)
 
     def prepare_target(self, vmi: VirtualMachineInstance, options: SyncOptions) -> tuple[HostCpu, ...]:
         """All that a start makes but the machine itself, which libvirt makes when it arrives. The CPUs of its own."""
@@ -305,7 +305,18 @@ class DomainManager:
         except LauncherError as error:
             log.error("the machine that moved in was ended", error=str(error))
             return
+        self._settle_disks(self._expected.context.vmi)
         self._refresh_links(self._expected.context)
+
+    def _settle_disks(self, vmi: VirtualMachineInstance) -> None:
+        if not vmi.status.migrated_volumes:
+            return
+        from virt_launcher.moves.reception import settle
+
+        try:
+            settle(vmi, self._settings.paths)
+        except LauncherError as error:
+            log.error("a disk that was copied here is not quite settled", error=str(error))
 
     def _refresh_links(self, context: Context) -> None:
         if any(attachment.refresh_link for attachment in context.attachments.values()):

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from virt_core.apis.quantity import parse_bytes
-from virt_core.apis.travel import copied
+from virt_core.apis.travel import copied, moved, size_of
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_launcher.domain.domain import Domain
 from virt_launcher.domain.machine import CpuTune
+from virt_launcher.moves.destination import Place
 
 _KIB = 1024
 #: Since then QEMU writes down all that an emulated guest changes while it moves (seen: one in ten slow moves of 7.2
@@ -44,6 +45,8 @@ class MovePlan:
     tune: CpuTune | None = None
     #: Files below container disks that are elsewhere there, by the disks' aliases.
     images: Mapping[str, str] = field(default_factory=dict)
+    #: Disks that are of another kind there, by their aliases.
+    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 def copied_disks(vmi: VirtualMachineInstance, domain: Domain) -> tuple[str, ...]:
@@ -63,7 +66,8 @@ def size_bytes(vmi: VirtualMachineInstance, domain: Domain) -> int:
         for volume in vmi.spec.volumes
         if volume.empty_disk is not None and volume.empty_disk.capacity
     )
-    return memory + local
+    known = {status.name: status for status in vmi.status.volume_status}
+    return memory + local + sum(size_of(known.get(volume.name)) for volume in moved(vmi))
 
 
 def hazard(domain: Domain, qemu_version: int) -> str:

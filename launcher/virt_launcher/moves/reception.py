@@ -10,12 +10,13 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from virt_core.apis.coming import without_coming
-from virt_core.apis.travel import checksum_of, size_of, to_compare, to_measure
+from virt_core.apis.travel import checksum_of, generated, moved, size_of, to_compare
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumes import Volume
 from virt_launcher.convert.context import Context
 from virt_launcher.convert.converter import convert
 from virt_launcher.disks.checksums import checksum
+from virt_launcher.disks.claims import ClaimDisks
 from virt_launcher.disks.prepare import DiskPreparer, Prepared
 from virt_launcher.domain.domain import Domain
 from virt_launcher.errors import InvalidVMIError
@@ -49,7 +50,13 @@ def make_ready(
 def _make_room(vmi: VirtualMachineInstance, paths: Paths) -> None:
     """Files that the other side's bytes are copied onto, so that none is made from what a Secret says today."""
     known = {status.name: status for status in vmi.status.volume_status}
-    for volume in to_measure(vmi):
+    places = {volume.name: f"spec.volumes[{index}]" for index, volume in enumerate(vmi.spec.volumes)}
+    for volume in moved(vmi):
+        size = size_of(known.get(volume.name))
+        if not size:
+            raise InvalidVMIError(places[volume.name], "nobody has said how large the disk is that is to be copied")
+        ClaimDisks(paths, vmi).make_room(volume, places[volume.name], size)
+    for volume in generated(vmi):
         size = size_of(known.get(volume.name))
         path = generated_path(volume, paths)
         if not size or path.exists():
@@ -60,6 +67,13 @@ def _make_room(vmi: VirtualMachineInstance, paths: Paths) -> None:
             os.truncate(fd, size)
         finally:
             os.close(fd)
+
+
+def settle(vmi: VirtualMachineInstance, paths: Paths) -> None:
+    """The machine is here, and so are its disks. Raises InvalidVMIError."""
+    places = {volume.name: f"spec.volumes[{index}]" for index, volume in enumerate(vmi.spec.volumes)}
+    for volume in moved(vmi):
+        ClaimDisks(paths, vmi).has_come(volume, places[volume.name])
 
 
 def generated_path(volume: Volume, paths: Paths) -> Path:
@@ -80,14 +94,21 @@ def _compare(vmi: VirtualMachineInstance, prepared: Prepared) -> None:
             )
 
 
-def facts_of(vmi: VirtualMachineInstance, domain: Domain, paths: Paths) -> dict[str, tuple[int, int]]:
-    """On the side that it leaves: checksum and size, by volume, of what the other side compares or makes room for."""
+def facts_of(
+    vmi: VirtualMachineInstance, domain: Domain, paths: Paths, disk_size: Callable[[str], int]
+) -> dict[str, tuple[int, int]]:
+    """On the side that it leaves: checksum and size, by volume, of what the other side compares or makes room for.
+    `disk_size` knows a disk by its target."""
     below = {
         (disk.alias or "").removeprefix("ua-"): disk.backing_store.source_file
         for disk in domain.devices.disks
         if disk.backing_store is not None and disk.backing_store.source_file
     }
     found = {volume.name: (checksum(below[volume.name]), 0) for volume in to_compare(vmi) if volume.name in below}
-    for volume in to_measure(vmi):
+    for volume in generated(vmi):
         found[volume.name] = (0, generated_path(volume, paths).stat().st_size)
+    targets = {(disk.alias or "").removeprefix("ua-"): disk.target for disk in domain.devices.disks}
+    for volume in moved(vmi):
+        if target := targets.get(volume.name):
+            found[volume.name] = (0, disk_size(target))
     return found

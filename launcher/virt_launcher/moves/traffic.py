@@ -14,11 +14,12 @@ from virt_launcher.errors import LauncherError, WrongStateError
 from virt_launcher.hypervisor.ports import Facts, Hypervisor, State
 from virt_launcher.machine.state import MoveView
 from virt_launcher.moves import watch
-from virt_launcher.moves.destination import images_there
+from virt_launcher.moves.destination import images_there, places_there
 from virt_launcher.moves.fate import Begin, Cancel, begin, cancel, stands_still
 from virt_launcher.moves.plan import MovePlan, Route, copied_disks, hazard, size_bytes
 from virt_launcher.moves.source import Departure, Order, declined
 from virt_launcher.moves.wire import Wire
+from virt_launcher.settings import Paths
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ class Traffic:
         vmi: VirtualMachineInstance,
         wishes: Wishes,
         tune_there: Callable[[Domain], CpuTune | None] = lambda _: None,
-        images: str = names.PATH_IMAGE_VOLUMES,
+        paths: Paths | None = None,
     ) -> None:
         may = begin(wishes.uid, self._begun | self._given_up, self.under_way)
         if may is Begin.BUSY:
@@ -85,7 +86,7 @@ class Traffic:
         if may is Begin.NEVER_AGAIN:
             return
         facts = self._require()
-        domain = from_xml(self._hypervisor.describe())
+        domain, paths = from_xml(self._hypervisor.describe()), paths or Paths()
         plan = MovePlan(
             route=self._route(),
             disks=copied_disks(vmi, domain),
@@ -96,7 +97,8 @@ class Traffic:
             unsafe=wishes.unsafe,
             paused=facts.state is State.PAUSED,
             tune=tune_there(domain),
-            images=images_there(vmi, domain, images),
+            images=images_there(vmi, domain, str(paths.images)),
+            places=places_there(vmi, domain, paths),
         )
         limits = watch.Limits(
             watch.completion_limit(wishes.completion_timeout_per_gib, size_bytes(vmi, domain)),

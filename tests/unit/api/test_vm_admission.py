@@ -102,6 +102,13 @@ def test_running_is_warned_about() -> None:
     assert create(vm()).warnings == []
 
 
+def test_a_strategy_for_volumes_that_nobody_knows_is_warned_about() -> None:
+    [warning] = create(vm(updateVolumesStrategy="Magic")).warnings
+    assert "'Magic' is neither Migration nor Replacement" in warning
+    for known in ("Migration", "Replacement"):
+        assert create(vm(updateVolumesStrategy=known)).warnings == []
+
+
 def test_a_device_that_is_not_permitted_is_taken_with_a_warning() -> None:
     """It may be permitted later; until then the machine waits."""
     obj = vm()

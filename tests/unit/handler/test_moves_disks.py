@@ -33,6 +33,8 @@ class Liar:
             "root": pb.DiskFacts(checksum=7),
             "another": pb.DiskFacts(checksum=8),
             "cloud": pb.DiskFacts(size=1 << 62),
+            "moved": pb.DiskFacts(size=1 << 40),
+            "vast": pb.DiskFacts(size=1 << 63),
         }
 
 
@@ -42,8 +44,11 @@ def test_what_a_launcher_tells_of_its_disks_is_bounded(tmp_path: Path) -> None:
     volumes = [
         {"name": "root", "containerDisk": {"image": "guest:v1"}},
         {"name": "cloud", "cloudInitNoCloud": {"userData": "x"}},
+        {"name": "moved", "persistentVolumeClaim": {"claimName": "a"}},
+        {"name": "vast", "persistentVolumeClaim": {"claimName": "b"}},
     ]
-    vmi = handed_over("Running", spec={"volumes": volumes}, status={"migrationState": state})
+    told = {"migrationState": state, "migratedVolumes": [{"volumeName": "moved"}, {"volumeName": "vast"}]}
+    vmi = handed_over("Running", spec={"volumes": volumes}, status=told)
     session = Session(GhostRecord(vmi_uid="u", namespace="default", name="vm", pod_uid="p"), SystemClock())
     session.launcher = Liar()  # type: ignore[assignment]
     moves = Moves(
@@ -57,4 +62,4 @@ def test_what_a_launcher_tells_of_its_disks_is_bounded(tmp_path: Path) -> None:
     )
     moves.act(Action.DISK_FACTS, session, vmi)
     seen = session.view()
-    assert (seen.looking.task, seen.disk_facts) == (Task.DONE, {"root": (7, 0)})
+    assert (seen.looking.task, seen.disk_facts) == (Task.DONE, {"root": (7, 0), "moved": (0, 1 << 40)})

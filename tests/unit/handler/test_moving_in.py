@@ -11,7 +11,7 @@ from unit.handler.test_moving import NOW, source, target, view
 from virt_core.apis.netplan import NetReport, NetReportInterface
 from virt_core.apis.topology import Cpu, cpus_of
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_handler.decisions import hotplug, moving, nics
+from virt_handler.decisions import hotplug, migratable, moving, nics
 from virt_handler.decisions.hotplug import Mounts
 from virt_handler.decisions.netplans import plan
 from virt_handler.decisions.status import is_urgent, reported
@@ -210,3 +210,56 @@ def test_what_the_other_pod_was_refused_is_not_said_of_this_one() -> None:
     here = moving.arrival_told(cramped, view(way=way, prepared=Work(Task.DONE)), "node2", NOW)
     assert here.status.node_name == "node2"
     assert [each.type for each in here.status.conditions] == ["HotMemoryChange"]
+
+
+# Volumes that go to other claims
+
+
+def claimed(size: int = 0, **status: Any) -> VirtualMachineInstance:
+    """Its disk is on the claim a of one node, and goes to b."""
+
+    def info(claim: str) -> dict[str, Any]:
+        return {"claimName": claim, "accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem"}
+
+    spec = {
+        "domain": {"devices": {"disks": [{"name": "data", "disk": {}}]}},
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "b"}}],
+    }
+    known = {"name": "data", "size": size, "persistentVolumeClaimInfo": info("a")}
+    moved = {"volumeName": "data", "sourcePVCInfo": info("a"), "destinationPVCInfo": info("b")}
+    told = {
+        "nodeName": "node1",
+        "migrationState": MOVE,
+        "volumeStatus": [known],
+        "migratedVolumes": [moved],
+        "conditions": [{"type": "VolumesChange", "status": "True"}],
+        **status,
+    }
+    return handed_over("Running", spec=spec, status=told)
+
+
+def test_a_disk_that_is_copied_ties_no_machine_to_its_node() -> None:
+    assert migratable.obstacle(claimed()) is None
+    assert migratable.obstacle(claimed(migratedVolumes=[])) is not None
+    assert migratable.storage_obstacle(claimed(migratedVolumes=[])) is None
+    assert migratable.method(claimed()) == "BlockMigration"
+
+
+def test_a_disk_that_goes_to_another_claim_is_measured_for_each_job() -> None:
+    """What was found for the last one may be less than it is by now."""
+    assert source(claimed(), view()).action is Action.DISK_FACTS
+    assert target(claimed(), view(EMPTY)).action is Action.NOTHING
+    assert target(claimed(4096), view(EMPTY)).action is Action.PREPARE_TARGET
+    old = view(disk_facts={"data": (0, 4096)}, looking=Work(Task.DONE, asked="older"))
+    assert reported(claimed(), old, Step(), NOW).status.volume_status[0].size == 0
+    new = view(disk_facts={"data": (0, 4096)}, looking=Work(Task.DONE, asked="job"))
+    assert reported(claimed(), new, Step(), NOW).status.volume_status[0].size == 4096
+
+
+def test_with_the_guest_the_other_claim_is_what_the_machine_has() -> None:
+    here = moving.arrival_told(claimed(4096), view(), "node2", NOW)
+    [told] = here.status.volume_status
+    assert told.persistent_volume_claim_info is not None
+    assert (here.status.node_name, told.persistent_volume_claim_info.claim_name, told.size) == ("node2", "b", 0)
+    assert here.status.migrated_volumes == []
+    assert not [each for each in here.status.conditions if each.type == "VolumesChange"]

@@ -55,6 +55,24 @@ def test_a_disk_that_does_not_grow_is_named(hypervisor: FakeHypervisor, monkeypa
         grow(hypervisor, {"a": 20 * MIB}, machine())
 
 
+def test_a_disk_that_has_a_part_of_its_device_may_wait_for_a_restart(
+    hypervisor: FakeHypervisor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came from a smaller claim, and not every libvirt can give it the rest."""
+    hypervisor.disk_sizes, domain = {"vda": 10 * MIB}, machine()
+    domain.devices.disks[0].type = "block"
+
+    def refuses(_target: str, _size: int) -> None:
+        raise LauncherError("no")
+
+    monkeypatch.setattr(hypervisor, "resize_disk", refuses)
+    [told] = grow(hypervisor, {"a": 20 * MIB}, domain)
+    assert (told.field, told.reason) == (
+        "spec.domain.devices.disks",
+        'disk "a": it has a part of its device: no',
+    )
+
+
 def test_the_room_of_a_file(tmp_path: Path) -> None:
     (tmp_path / "disk.img").write_bytes(b"x")
     assert room_of_file(DiskFile(tmp_path, "disk.img", "f", size=3 * MIB + 5)) == 3 * MIB

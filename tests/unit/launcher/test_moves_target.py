@@ -61,7 +61,7 @@ def test_the_domain_there_differs_only_where_it_must(name: str) -> None:
     context = elsewhere(context_of(CASES[name]))
     here = (GOLDEN / f"{name}.xml").read_text()
     tune = pins_there(context, from_xml(here))
-    there = rewritten(here, tune, images_there(context.vmi, from_xml(here), "/var/run/kubevirt-image-volume"))
+    there = rewritten(here, tune, images_there(context.vmi, from_xml(here), "/var/run/kubevirt-image-volume"), {})
     if not is_dedicated(context.vmi):
         assert there == here
         return
@@ -90,7 +90,7 @@ def test_libvirts_schema_accepts_it(tmp_path: Path) -> None:
     here = (GOLDEN / "pinned-pool.xml").read_text()
     context = elsewhere(context_of(CASES["pinned-pool"]))
     there = tmp_path / "there.xml"
-    there.write_text(rewritten(here, pins_there(context, from_xml(here)), {}))
+    there.write_text(rewritten(here, pins_there(context, from_xml(here)), {}, {}))
     subprocess.run(["xmllint", "--noout", "--relaxng", str(SCHEMA), str(there)], check=True, capture_output=True)
 
 
@@ -109,7 +109,7 @@ def test_an_image_is_found_where_the_other_pod_has_it() -> None:
     vmi = from_plain(plain, VirtualMachineInstance)
     found = images_there(vmi, from_xml(xml), "/images")
     assert found == {"ua-root": "/images/disk_0/disk/x.img"}
-    assert "/images/disk_0/disk/x.img" in rewritten(xml, None, found)
+    assert "/images/disk_0/disk/x.img" in rewritten(xml, None, found, {})
 
 
 # The disks

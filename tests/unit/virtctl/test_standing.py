@@ -328,6 +328,28 @@ def test_a_change_of_the_size_that_waits_is_told_with_its_reason() -> None:
     says(found, "A change of its memory is pending: node node1 cannot give so much.")
 
 
+@pytest.mark.parametrize(
+    ("status", "reason", "words"),
+    [
+        ("True", "", "Volumes are on their way to other claims: data from a to b."),
+        ("False", "DestinationNotReady", "Volumes are to be on other claims, and wait: data from a to b."),
+        ("False", "VolumesChangeCancellation", "A change of volumes is being given up: data from a to b."),
+    ],
+)
+def test_volumes_that_go_to_other_claims_are_told_of(status: str, reason: str, words: str) -> None:
+    told = condition("VolumesChange", status, reason, "data from a to b")
+    moved = {"migratedVolumes": [{"volumeName": "data"}]}
+    says(standing(facts(vmi("Running", ALL, **SCHEDULED, conditions=[told], **moved))), words)
+    if reason == "VolumesChangeCancellation":
+        assert "other claims" not in standing(facts(vmi("Running", ALL, **SCHEDULED, conditions=[told]))).sentence
+
+
+def test_a_vm_that_may_not_start_says_why() -> None:
+    told = condition("ManualRecoveryRequired", "True", "VolumesNotCopied", "the machine ended before")
+    machine = from_plain({"metadata": {"name": "guest"}, "status": {"conditions": [told]}}, VirtualMachine)
+    says(standing(facts(None, vm=machine)), "It may not start: the machine ended before.")
+
+
 def test_what_waits_for_a_restart_is_told() -> None:
     told = condition("RestartRequired", "True", "", "a restart is needed: the clock changed")
     machine = from_plain({"metadata": {"name": "guest"}, "status": {"conditions": [told]}}, VirtualMachine)

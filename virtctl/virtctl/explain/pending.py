@@ -1,4 +1,4 @@
-"""What was changed and has not come into force: a size that waits, and what waits for a restart. Pure."""
+"""What was changed and has not come into force: a size, volumes on their way, what waits for a restart. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,23 @@ _SIZES = {names.CONDITION_HOT_VCPU_CHANGE: "CPU sockets", names.CONDITION_HOT_ME
 
 def pending(facts: Facts) -> str:
     """Sentences to go behind one that says where the machine is, each with a space before it; mostly none."""
-    found = dict.fromkeys(_sizes(facts))
+    found = dict.fromkeys([*_sizes(facts), *_volumes(facts)])
     restart = get_condition(facts.vm.status.conditions, names.CONDITION_RESTART_REQUIRED) if facts.vm else None
     if restart is not None and not found:
         found[f"Part of what its VM says is not in force: {text_of(restart)}."] = None
     return "".join(f" {sentence}" for sentence in found)
+
+
+def _volumes(facts: Facts) -> list[str]:
+    conditions = facts.vmi.status.conditions if facts.vmi is not None else []
+    told = get_condition(conditions, names.CONDITION_VOLUMES_CHANGE)
+    if told is None or facts.vmi is None:
+        return []
+    if told.status == names.TRUE:
+        return [f"Volumes are on their way to other claims: {text_of(told)}."]
+    if told.reason != names.REASON_VOLUMES_CANCELLED:
+        return [f"Volumes are to be on other claims, and wait: {text_of(told)}."]
+    return [f"A change of volumes is being given up: {text_of(told)}."] if facts.vmi.status.migrated_volumes else []
 
 
 def _sizes(facts: Facts) -> list[str]:

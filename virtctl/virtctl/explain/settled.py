@@ -23,6 +23,9 @@ def without_vmi(facts: Facts) -> Standing | None:
     if facts.vmi is not None or facts.vm is None:
         return None
     vm = facts.vm
+    half = get_condition(vm.status.conditions, names.CONDITION_MANUAL_RECOVERY_REQUIRED)
+    if half is not None and half.status == names.TRUE:
+        return Standing(f"It may not start: {text_of(half)}.", describe(facts), final=True, failed=True)
     failure = get_condition(vm.status.conditions, "Failure")
     if failure is not None and failure.status == names.TRUE:
         return Standing(f"It has no running instance: {text_of(failure)}.", describe(facts), final=True, failed=True)

@@ -37,9 +37,11 @@ from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.support.table import TODAY, Support
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec, VirtualMachineStatus
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
+from virt_core.apis.volumemoves import MIGRATION, REPLACEMENT
 from virt_core.kube.configvalues import ClusterConfig
 
 RUNNING_WARNING = "spec.running is deprecated, please use spec.runStrategy instead."
+VOLUMES_WARNING = "spec.updateVolumesStrategy: {!r} is neither Migration nor Replacement, and counts as the latter."
 
 
 class VMValidator:
@@ -65,6 +67,8 @@ class VMValidator:
         if causes:
             raise Refused(causes)
         warnings = [RUNNING_WARNING] if spec.running is not None else []
+        if spec.update_volumes_strategy not in (None, MIGRATION, REPLACEMENT):
+            warnings.append(VOLUMES_WARNING.format(spec.update_volumes_strategy))
         if spec.template is not None:
             warnings += spec_warnings(spec.template.spec, self._config(), "spec.template.spec")
         return Accepted(warnings=warnings)

@@ -112,8 +112,11 @@ MOVES: tuple[Feature, ...] = (
     _move(WORKS, "a migration policy", kinds="MigrationPolicy"),
     _move(NOT_YET, "the move of a machine between clusters", vm_fields="runStrategy=WaitAsReceiver",
           gates="DecentralizedLiveMigration"),
-    _move(NOT_YET, "the move of a running machine's volumes", "stop the VM and copy the volume",
-          vm_fields="updateVolumesStrategy=Migration", gates="VolumesUpdateStrategy VolumeMigration"),
+    _move(WORKS, "the move of a running machine's volumes", "claims and DataVolumes to others of at least the disk's"
+          " size, between file systems and block devices as well, by a migration to another node"
+          " (workloadUpdateStrategy LiveMigrate, or one that you ask for). Not hot-plugged or shared ones, luns and"
+          " what is only read: they wait for a restart",
+          vm_fields="updateVolumesStrategy", gates="VolumesUpdateStrategy VolumeMigration"),
     _move(WORKS, "eviction", "LiveMigrate and LiveMigrateIfPossible move the machine to another node; if it cannot"
           " move, the first keeps it where it is and the second lets it go, as None does. External marks it for others",
           fields="evictionStrategy", subresources="evacuate/cancel"),
