@@ -48,7 +48,7 @@ def test_it_begins_when_the_volume_is_in_the_pod() -> None:
 
 
 def test_the_launcher_is_asked_once() -> None:
-    assert list(memorydumps.due(dumping(), pb.Domain(), {})) == [("dump", FILE)]
+    assert list(memorydumps.due(dumping(), pb.Domain(), {})) == [("dump", FILE, "")]
     known = pb.Domain(memory_dump=pb.MemoryDump(file_name=FILE))
     assert list(memorydumps.due(dumping(), known, {})) == []
     assert list(memorydumps.due(dumping(), pb.Domain(), {FILE: "no"})) == []
