@@ -27,6 +27,10 @@ COMMANDS = {
     "expose": ("virtctl.expose:command", "Create a Service for a VM, VMI or VMI replica set."),
     "fslist": ("virtctl.guest:fslist", "List the file systems in the guest."),
     "guestosinfo": ("virtctl.guest:guestosinfo", "Show what the guest agent says of the guest."),
+    "hibernate": (
+        "virtctl.lifecycle:hibernate",
+        "Save the memory of a VM and end it until its next start.",
+    ),
     "image-upload": ("virtctl.imageupload.command:command", "Upload a disk image into a DataVolume."),
     "memory-dump": ("virtctl.memorydump:commands", "Write the memory of a running VM into a claim."),
     "migrate": ("virtctl.migrate.command:migrate", "Move a running VM to another node."),

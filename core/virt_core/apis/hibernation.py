@@ -17,6 +17,7 @@ SAVED = "Saved"
 RESUMING = "Resuming"
 RESUMED = "Resumed"
 FAILED = "Failed"
+DISCARDED = "Discarded"
 #: In these a state is there that the next start goes on from.
 KEPT = frozenset({SAVED, RESUMING})
 #: In these one is being made.
@@ -30,7 +31,7 @@ _MADE_ANEW = ("cloud_init_no_cloud", "cloud_init_config_drive", "sysprep")
 class VirtualMachineHibernation(Struct):
     """The saved state of a VM's memory and devices, and how far it is."""
 
-    phase: str = ""  #: Requested, Saving, Saved, Resuming, Resumed or Failed.
+    phase: str = ""  #: Requested, Saving, Saved, Resuming, Resumed, Failed or Discarded.
     claim_name: str = ""  #: The claim that holds it.
     file_name: str = ""  #: The file.
     vmi_uid: str = ""  #: The VMI whose state it is.

@@ -286,6 +286,8 @@ VOLUME_MACHINE_STATE = "virtpod-machine-state"
 ANNOTATION_SAVE_STATE = "virtpod.io/save-state"
 #: Ours, on a VMI: the state that it goes on from instead of booting.
 ANNOTATION_RESUME_FROM = "virtpod.io/resume-from"
+#: Those of a machine that only our own programs may set.
+RESTRICTED_ANNOTATIONS = (ANNOTATION_SAVE_STATE, ANNOTATION_RESUME_FROM)
 CONDITION_HIBERNATED = "Hibernated"
 REASON_STATE_SAVED = "StateSaved"
 REASON_STATE_BEING_SAVED = "StateBeingSaved"

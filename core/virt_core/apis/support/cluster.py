@@ -66,6 +66,9 @@ STORAGE: tuple[Feature, ...] = (
              fields="domain.devices.disks[].changedBlockTracking", subresources="backup redefine-checkpoint"),
     _storage(WORKS, "a memory dump", "into a claim, while the machine runs",
              fields="volumes[].memoryDump", subresources="memorydump removememorydump"),
+    _storage(WORKS, "the hibernation of a VM", "Virtpod's own: memory and devices in a claim; the next start goes on"
+             " from there. Of machines whose disks are all claims, without devices of the node",
+             subresources="hibernate"),
     _storage(GATED, "a utility volume", "a directory in the launcher that the guest does not see; only our own"
              " programs ask for one", fields="utilityVolumes", gates="UtilityVolumes",
              in_launcher=False),
