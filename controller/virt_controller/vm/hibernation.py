@@ -136,7 +136,11 @@ def _save(vm: VirtualMachine, vmi: Vmi, state: State, world: Callable[[], World]
 
 def _keep(vm: VirtualMachine, vmi: Vmi, state: State, world: Callable[[], World], now: datetime) -> Plan:
     """What the VMI that goes on from it says: only one that ran has used it up."""
-    del vm, world, now
+    del now
+    if state.copied and not state.spec_digest and not vm.status.restore_in_progress:
+        # From a restore: from now on it is bound to the spec and the claims that came with it.
+        seen = world()
+        state = replace(state, spec_digest=seen.digest, claims=dict(seen.claims))
     if vmi is None or not resumes(vmi, state):
         return Plan(replace(state, phase=words.SAVED))
     if has_run(vmi):
