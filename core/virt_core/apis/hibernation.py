@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+from msgspec import field
+
 from virt_core.apis import names
 from virt_core.apis.base import UNREADABLE, Struct, decode, encode
 from virt_core.apis.keptstate import keeps_tpm
@@ -34,7 +36,7 @@ class VirtualMachineHibernation(Struct):
     phase: str = ""  #: Requested, Saving, Saved, Resuming, Resumed, Failed or Discarded.
     claim_name: str = ""  #: The claim that holds it.
     file_name: str = ""  #: The file.
-    vmi_uid: str = ""  #: The VMI whose state it is.
+    vmi_uid: str = field(default="", name="vmiUID")  #: The VMI whose state it is.
     owned: bool = False  #: Whether the claim was made for it and goes with it.
     copied: bool = False  #: Whether it came from a snapshot, with disks that are copies.
     start_timestamp: Time | None = None  #: When it was asked for.
@@ -84,13 +86,13 @@ def obstacle(spec: VirtualMachineInstanceSpec) -> str:
     devices = spec.domain.devices
     if spec.domain.launch_security is not None:
         return "spec.domain.launchSecurity: memory that is encrypted cannot be saved"
-    for field, found in (
+    for name, found in (
         ("hostDevices", devices.host_devices),
         ("gpus", devices.gpus),
         ("filesystems", devices.filesystems),
     ):
         if found:
-            return f"spec.domain.devices.{field}: what is outside of the machine cannot be saved with it"
+            return f"spec.domain.devices.{name}: what is outside of the machine cannot be saved with it"
     if devices.autoattach_vsock:
         return "spec.domain.devices.autoattachVSOCK: its connections cannot be saved"
     if devices.tpm is not None and devices.tpm.enabled is not False and not keeps_tpm(spec):
@@ -119,5 +121,5 @@ def _only_read(spec: VirtualMachineInstanceSpec, name: str) -> bool:
     if disk is None:
         return False
     if disk.cdrom is not None:
-        return disk.cdrom.readonly is not False
-    return disk.disk is not None and bool(disk.disk.readonly)
+        return disk.cdrom.read_only is not False
+    return disk.disk is not None and bool(disk.disk.read_only)
