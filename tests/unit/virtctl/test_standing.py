@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from framework.machines import ALL, condition, event, facts, pod, upto, vm, vmi
 
-from virt_core.apis.base import from_plain
+from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.migration import VirtualMachineInstanceMigration as Job
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure, VirtualMachineStateChangeRequest
 from virt_core.apis.volumes import Volume
@@ -383,3 +383,15 @@ def test_who_may_not_read_migrations_is_told_no_tale_about_them() -> None:
 
 def test_a_machine_that_may_stay_says_nothing_of_leaving() -> None:
     assert "leave" not in standing(facts(vmi("Running", ALL, **SCHEDULED, conditions=[MOVABLE]))).sentence
+
+
+def test_a_hibernated_vm_goes_on_at_its_next_start() -> None:
+    plain = to_plain(vm(runStrategy="Halted"))
+    plain.setdefault("status", {})["hibernation"] = {
+        "phase": "Saved",
+        "claimName": "sleep",
+        "endTimestamp": "2026-01-01T12:00:05Z",
+    }
+    found = standing(facts(None, vm=from_plain(plain, VirtualMachine)))
+    says(found, "hibernated since 2026-01-01T12:00:05Z", "claim sleep")
+    assert found.next == "virtctl start guest -n default"
