@@ -12,7 +12,7 @@ from .conftest import Space
 from .console import Console
 from .engine import eventually
 from .loopdisks import claim
-from .test_storage import stored, sum_of, with_claim, write_blocks  # noqa: F401
+from .test_storage import shell, stored, sum_of, with_claim, write_blocks  # noqa: F401
 from .vms import Machine, conditions, vm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.patient]
@@ -70,6 +70,12 @@ def counting(space: Space, name: str, strategy: str = "Always") -> Machine:
     return machine
 
 
+def on_disk(space: Space, name: str) -> str:
+    """The sum of what is on the disk, not of what the guest remembers of it."""
+    shell(space, name, "sync; echo 3 > /proc/sys/vm/drop_caches")
+    return sum_of(space, name)
+
+
 def claims(space: Space) -> set[str]:
     return {each["metadata"]["name"] for each in space.engine.get("-n", space.namespace, "pvc")["items"]}
 
@@ -106,7 +112,7 @@ def test_a_guest_sleeps_and_goes_on(stored: Space) -> None:  # noqa: F811
         machine.printable("Running")
         reaches(space, "sleeper", "Resumed")
         before = goes_on(space, "sleeper", boot, before)
-        assert sum_of(space, "sleeper") == disk
+        assert on_disk(space, "sleeper") == disk
         assert "Hibernated" not in conditions(machine.status())
     # What was made for the state goes again, at the latest with the Pod that held it.
     space.virtctl("stop", "sleeper")
@@ -174,3 +180,44 @@ def test_machines_that_cannot_sleep_are_told_why(stored: Space) -> None:  # noqa
     refused = space.engine.run("virtctl", "-n", space.namespace, "hibernate", "waking")
     assert "spec.volumes[scratch]" in refused.stderr
     assert state(space, "waking") == {}
+
+
+def test_a_snapshot_with_memory_is_gone_back_to(stored: Space) -> None:  # noqa: F811
+    """Twice: each restore makes a copy of the state, which is resumed once."""
+    space = stored
+    machine = counting(space, "witness", "Manual")
+    boot, _ = begin(space, "witness")
+    then = write_blocks(space, "witness")
+    space.virtctl("snapshot", "witness", "--name", "instant", "--memory", "--wait", timeout=180)
+    found = space.engine.get("-n", space.namespace, "vmsnapshot", "instant")["status"]
+    assert found["indications"] == ["Memory", "Online"]
+    machine.printable("Running")
+    at_least = goes_on(space, "witness", boot, 0)
+    eventually(lambda: claims(space) == {"disk-of-witness"}, within_s=60, what="the claim of the memory is gone")
+    for _ in range(2):
+        now = write_blocks(space, "witness")
+        assert now != then
+        with space.console("witness") as console:
+            console.prompt()
+            console.shell("echo other > /tmp/mark")
+            eventually(lambda: count(console) > at_least + 20, within_s=120, what="the guest counts on")  # noqa: B023
+        space.virtctl("restore", "witness", "instant", "--stop", "--wait", timeout=180)
+        assert conditions(machine.status())["Hibernated"] == "True"
+        machine.virtctl("start")
+        machine.printable("Running")
+        reaches(space, "witness", "Resumed")
+        with space.console("witness") as console:
+            console.prompt()
+            assert console.boot_id() == boot
+            assert count(console) <= at_least + 20
+            assert "other" not in console.shell("cat /tmp/mark")
+        goes_on(space, "witness", boot, 0)
+        assert on_disk(space, "witness") == then
+
+
+def test_a_snapshot_of_memory_that_nobody_has_fails(stored: Space) -> None:  # noqa: F811
+    space = stored
+    claim(space, "disk-of-still", "32Mi")
+    space.apply(with_claim(vm("still", "Halted"), "disk-of-still"))
+    made = space.engine.run("virtctl", "-n", space.namespace, "snapshot", "still", "--memory", "--wait")
+    assert "does not run" in made.stderr

@@ -59,7 +59,9 @@ def _named(vm: str) -> str:
 
 
 def _of_vm(name: str) -> dict[str, str]:
-    return {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": name}
+    from virt_core.apis.names import GROUP
+
+    return {"apiGroup": GROUP, "kind": "VirtualMachine", "name": name}
 
 
 def _make(settings: Settings, kind: str, metadata: dict[str, Any], spec: dict[str, Any], wait: bool) -> None:
