@@ -200,7 +200,7 @@ def test_a_snapshot_with_memory_is_gone_back_to(stored: Space) -> None:  # noqa:
         with space.console("witness") as console:
             console.prompt()
             console.shell("echo other > /tmp/mark")
-            eventually(lambda: count(console) > at_least + 20, within_s=120, what="the guest counts on")  # noqa: B023
+            eventually(lambda: count(console) > at_least + 20, within_s=120, what="the guest counts on")
         space.virtctl("restore", "witness", "instant", "--stop", "--wait", timeout=180)
         assert conditions(machine.status())["Hibernated"] == "True"
         machine.virtctl("start")

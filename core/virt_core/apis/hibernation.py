@@ -86,6 +86,9 @@ def obstacle(spec: VirtualMachineInstanceSpec) -> str:
     devices = spec.domain.devices
     if spec.domain.launch_security is not None:
         return "spec.domain.launchSecurity: memory that is encrypted cannot be saved"
+    probe = spec.liveness_probe
+    if probe is not None and probe.guest_agent_ping is None:
+        return "spec.livenessProbe: it would fail while the guest stands still, and end the machine"
     for name, found in (
         ("hostDevices", devices.host_devices),
         ("gpus", devices.gpus),

@@ -48,6 +48,7 @@ def test_machines_on_claims_can_be_saved(found: VirtualMachineInstanceSpec) -> N
         (spec({"filesystems": [{"name": "f", "virtiofs": {}}]}), "devices.filesystems"),
         (spec({"interfaces": [{"name": "fast", "sriov": {}}]}), "interfaces[fast]"),
         (spec({"autoattachVSOCK": True}), "autoattachVSOCK"),
+        (spec(livenessProbe={"tcpSocket": {"port": 80}}), "spec.livenessProbe"),
     ],
 )
 def test_others_are_refused_by_the_fields_path(found: VirtualMachineInstanceSpec, path: str) -> None:
