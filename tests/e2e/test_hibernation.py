@@ -18,7 +18,7 @@ from .vms import Machine, conditions, vm
 pytestmark = [pytest.mark.e2e, pytest.mark.patient]
 
 #: A process that lives in the guest's memory alone.
-COUNTER = "(n=0; while :; do n=$((n+1)); echo $n > /tmp/count; sleep 1; done) &"
+COUNTER = "(n=0; while :; do n=$((n+1)); echo $n > /tmp/count; sleep 1; done) & true"
 
 
 def count(console: Console) -> int:
@@ -58,6 +58,12 @@ def reaches(space: Space, name: str, phase: str) -> dict[str, Any]:
         told = space.engine.run("virtctl", "-n", space.namespace, "explain", "vm", name)
         raise AssertionError(f"{error}: {state(space, name)} {told.stdout}") from None
     return state(space, name)
+
+
+def wake(machine: Machine) -> None:
+    machine.virtctl("start")
+    reaches(machine.space, machine.name, "Resumed")
+    machine.printable("Running")
 
 
 def counting(space: Space, name: str, strategy: str = "Always") -> Machine:
@@ -108,9 +114,7 @@ def test_a_guest_sleeps_and_goes_on(stored: Space) -> None:  # noqa: F811
         assert "is hibernated" in space.virtctl("explain", "vm", "sleeper")
         assert saved["claimName"] in claims(space)
 
-        machine.virtctl("start")
-        machine.printable("Running")
-        reaches(space, "sleeper", "Resumed")
+        wake(machine)
         before = goes_on(space, "sleeper", boot, before)
         assert on_disk(space, "sleeper") == disk
         assert "Hibernated" not in conditions(machine.status())
@@ -203,9 +207,7 @@ def test_a_snapshot_with_memory_is_gone_back_to(stored: Space) -> None:  # noqa:
             eventually(lambda: count(console) > at_least + 20, within_s=120, what="the guest counts on")
         space.virtctl("restore", "witness", "instant", "--stop", "--wait", timeout=180)
         assert conditions(machine.status())["Hibernated"] == "True"
-        machine.virtctl("start")
-        machine.printable("Running")
-        reaches(space, "witness", "Resumed")
+        wake(machine)
         with space.console("witness") as console:
             console.prompt()
             assert console.boot_id() == boot

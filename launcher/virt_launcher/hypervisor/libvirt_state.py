@@ -26,5 +26,18 @@ def save(domain: Any, path: str) -> None:
 
 
 def restore(connection: Any, domain: Any, path: str) -> None:
-    """libvirt compares our definition with the one in the file, which it takes nothing else from."""
-    connection.restoreFlags(path, domain.XMLDesc(0), libvirt.VIR_DOMAIN_SAVE_PAUSED)
+    """libvirt compares our definition with the one in the file, of which only the order of the processors is taken."""
+    ours = ElementTree.fromstring(domain.XMLDesc(0))  # noqa: S314 - libvirt's own
+    _order_processors(ours, connection.saveImageGetXMLDesc(path, 0))
+    xml = ElementTree.tostring(ours, encoding="unicode")
+    connection.restoreFlags(path, xml, libvirt.VIR_DOMAIN_SAVE_PAUSED)
+
+
+def _order_processors(ours: ElementTree.Element, saved: str) -> None:
+    """libvirt numbers them as they come while the machine runs, and wants the same numbers again."""
+    theirs = ElementTree.fromstring(saved)  # noqa: S314 - libvirt has read it and written it anew
+    known = {each.get("id"): each.get("order", "") for each in theirs.iterfind("vcpus/vcpu")}
+    for vcpu in ours.iterfind("vcpus/vcpu"):
+        order = known.get(vcpu.get("id"), "") or ""
+        if vcpu.get("enabled") == "yes" and order.isdecimal():
+            vcpu.set("order", order)

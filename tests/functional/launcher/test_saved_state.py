@@ -24,6 +24,8 @@ VOLUME = "virtpod-machine-state"
 
 def on_claim(**annotations: str) -> dict[str, Any]:
     body = with_volume({"persistentVolumeClaim": {"claimName": "disk"}})
+    # As VMs have it: with room for more, for which libvirt numbers those that are there.
+    body["spec"]["domain"]["cpu"] = {"sockets": 1, "maxSockets": 4}
     body["metadata"]["annotations"] = annotations
     body["status"] = {"volumeStatus": [{"name": "root", "persistentVolumeClaimInfo": {"volumeMode": "Filesystem"}}]}
     return body

@@ -26,14 +26,12 @@ def without_vmi(facts: Facts) -> Standing | None:
     failure = get_condition(vm.status.conditions, "Failure")
     if failure is not None and failure.status == names.TRUE:
         return Standing(f"It has no running instance: {text_of(failure)}.", describe(facts), final=True, failed=True)
-    if (state := vm.status.hibernation) is not None and state.phase == SAVED:
-        since = f" since {state.end_timestamp}" if state.end_timestamp else ""
-        words = (
-            f"It is hibernated{since}: its memory is in claim {state.claim_name}, and its next start goes on from it."
-        )
-        return Standing(words, f"virtctl start {facts.name} -n {facts.namespace}", final=True)
     if vm.status.start_failure is not None and vm.status.start_failure.consecutive_fail_count:
         return _starts_fail(facts, vm.status.start_failure)
+    if (state := vm.status.hibernation) is not None and state.phase == SAVED:
+        since = f" since {state.end_timestamp}" if state.end_timestamp else ""
+        words = f"It is hibernated{since}: its next start goes on from the state in claim {state.claim_name}."
+        return Standing(words, f"virtctl start {facts.name} -n {facts.namespace}", final=True)
     strategy = run_strategy(vm)
     if rests := _rests(vm, strategy):
         return Standing(f"It is stopped: {rests}.", f"virtctl start {facts.name} -n {facts.namespace}", final=True)
