@@ -60,7 +60,7 @@ _DUMP_KINDS = {
 }
 
 
-def dump_kind(told: pb.DumpKind) -> str:
+def dump_kind(told: int) -> str:
     """Raises InvalidVMIError for one that a newer virt-handler knows."""
     for kind, known in _DUMP_KINDS.items():
         if known == told:
