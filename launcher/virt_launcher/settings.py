@@ -98,6 +98,11 @@ class Paths:
         return self.private / names.VOLUME_KEPT_STATE
 
     @property
+    def machine_state(self) -> Path:
+        """Where the claim is that holds the state which the machine goes on from."""
+        return self.private / "machine-state"
+
+    @property
     def metrics_disk(self) -> Path:
         return self.private / "downwardapi-disks" / names.FILE_METRICS
 

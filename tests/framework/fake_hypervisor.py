@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -46,6 +47,8 @@ class FakeHypervisor:
         self.disk_sizes: dict[str, int] = {}
         #: What a dump of the memory does with its file.
         self.dump: Callable[[str], None] = lambda path: None
+        #: What the machine went on from.
+        self.restored = b""
         self.aborted = threading.Event()
         #: How fast the guest changes its memory; measured once it was asked for.
         self.dirty_mib = 0
@@ -176,6 +179,22 @@ class FakeHypervisor:
         with self._called("dump_memory"):
             self._alive()
         self.dump(path)
+
+    def save_state(self, path: str) -> None:
+        with self._called("save_state"):
+            self._alive()
+            if self._state is not State.PAUSED:
+                raise WrongStateError("domain is not paused")
+        self.dump(path)
+
+    def restore(self, path: str) -> None:
+        with self._called("restore"):
+            if self._required().state in ALIVE:
+                raise WrongStateError("domain is already running")
+            if self.refuses:
+                raise LauncherError(self.refuses)
+            self.restored = Path(path).read_bytes()
+            self._become(State.PAUSED, "User")
 
     def start_dirty_rate(self, seconds: int) -> None:
         with self._called(f"start_dirty_rate {seconds}"):

@@ -137,6 +137,12 @@ SAID: dict[str, frozenset[Right]] = {
     "virt_controller.snapshot.controller:SnapshotController._create:create": _each(
         "create", "VirtualMachineSnapshotContent"
     ),
+    "virt_controller.snapshot.controller:SnapshotController._let_go_on:write_operations": _each(
+        "patch", "VirtualMachineInstance"
+    ),
+    "virt_controller.snapshot.controller:SnapshotController._save_memory:create": _each(
+        "create", "PersistentVolumeClaim"
+    ),
     "virt_controller.snapshot.revisions:Revisions.give_back:owner_reference": _each(
         "update", "VirtualMachine", subresource="finalizers"
     ),

@@ -23,10 +23,22 @@ _GRACE = click.option(
 @command("start")
 @_VM_NAME
 @click.option("--paused", is_flag=True, help="Start it with its virtual CPUs stopped.")
+@click.option("--discard-state", is_flag=True, help="Boot it afresh, and forget the state that it was hibernated with.")
 @_DRY
-def start(settings: Settings, name: str, paused: bool, dry_run: bool) -> None:
-    """Start a VM."""
-    call(settings, Target(VM, name), "start", {"paused": True} if paused else {}, dry_run=dry_run)
+def start(settings: Settings, name: str, paused: bool, discard_state: bool, dry_run: bool) -> None:
+    """Start a VM. One that was hibernated goes on where it was."""
+    options = ({"paused": True} if paused else {}) | ({"discardState": True} if discard_state else {})
+    call(settings, Target(VM, name), "start", options, dry_run=dry_run)
+
+
+@command("hibernate")
+@_VM_NAME
+@click.option("--claim-name", default="", metavar="NAME", help="The claim that takes the state. Default: one is made.")
+@_DRY
+def hibernate(settings: Settings, name: str, claim_name: str, dry_run: bool) -> None:
+    """Save memory and devices of a running VM into a claim and end it. Its next start goes on from there."""
+    options = {"claimName": claim_name} if claim_name else {}
+    call(settings, Target(VM, name), "hibernate", options, dry_run=dry_run)
 
 
 @command("stop")

@@ -24,6 +24,9 @@ def broken_metadata(
     restricted = sorted(set(labels) & set(names.RESTRICTED_LABELS))
     if restricted and not trusted:
         yield not_supported(f"{path}.labels", f"{', '.join(restricted)} can only be set by Virtpod")
+    ours = sorted(set(annotations) & set(names.RESTRICTED_ANNOTATIONS))
+    if ours and not trusted:
+        yield not_supported(f"{path}.annotations", f"{', '.join(ours)} can only be set by Virtpod")
     for annotation, gate in GATED_ANNOTATIONS:
         if annotation in annotations and not config.has(gate):
             yield invalid(f"{path}.annotations", f"{annotation} needs the feature gate {gate}")

@@ -66,6 +66,9 @@ class VMIUpdateValidator:
                 yield not_supported("spec", "the spec of a VMI cannot be changed; delete it and create it anew")
             if _restricted(new) != _restricted(old):
                 yield not_supported("metadata.labels", "labels of kubevirt.io can only be changed by Virtpod")
+            if _own_annotations(new) != _own_annotations(old):
+                ours = ", ".join(names.RESTRICTED_ANNOTATIONS)
+                yield not_supported("metadata.annotations", f"{ours} can only be changed by Virtpod")
         elif changed:
             yield from _frozen_limits(new, old)
             yield from changed_volumes(new, old, self._config())
@@ -73,6 +76,11 @@ class VMIUpdateValidator:
 
 def _restricted(document: dict[str, Any]) -> dict[str, str]:
     return {key: value for key, value in labels_of(document).items() if key in names.RESTRICTED_LABELS}
+
+
+def _own_annotations(document: dict[str, Any]) -> dict[str, str]:
+    given = document.get("metadata", {}).get("annotations") or {}
+    return {key: given[key] for key in names.RESTRICTED_ANNOTATIONS if key in given}
 
 
 def _node_restriction(user: UserInfo, new: dict[str, Any], old: dict[str, Any]) -> Iterator[Cause]:

@@ -23,6 +23,8 @@ class Options(Struct):
 
 class StartOptions(Struct):
     paused: bool = False
+    #: Ours: boot afresh, though there is a saved state.
+    discard_state: bool = False
     dry_run: list[str] = []
 
 
@@ -49,6 +51,13 @@ class MemoryDump(Struct):
     """VirtualMachineMemoryDumpRequest, of which people give the claim."""
 
     claim_name: str = ""
+
+
+class Hibernate(Struct):
+    """The claim that takes the state; none: one is made."""
+
+    claim_name: str = ""
+    dry_run: list[str] = []
 
 
 class RemoveVolume(Struct):

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from virt_api.problems import from_api
-from virt_api.subresources import strategies
+from virt_api.subresources import hibernate, strategies
 from virt_api.subresources.bodies import RestartOptions, StartOptions, StopOptions
 from virt_api.subresources.call import Call, accepted
 from virt_api.subresources.strategies import Wish
@@ -28,6 +28,10 @@ Decide = Callable[[VirtualMachine, VirtualMachineInstance | None], Wish]
 
 async def start(call: Call) -> web.Response:
     options = await call.body(StartOptions)
+    if options.discard_state:
+        await hibernate.discard(call, options.dry_run)
+        if strategies.starts_anyway(await call.vm()):
+            return accepted()
     return await _carry_out(call, lambda vm, vmi: strategies.start(vm, vmi, paused=options.paused), options.dry_run)
 
 

@@ -31,7 +31,7 @@ async def dump(call: Call) -> web.Response:
     async def attempt() -> None:
         vm = await call.vm()
         claim = wanted_claim(vm, asked)
-        found = await _claim(call, claim)
+        found = await named_claim(call, claim)
         vmi = await call.vmi_of_vm()
         if vmi is None:
             raise Problem(409, f"VM {call.name} is not running")
@@ -95,7 +95,8 @@ def _memory(vmi: VirtualMachineInstance) -> int:
     return parse_bytes(vmi.spec.domain.resources.requests.get("memory", 0))
 
 
-async def _claim(call: Call, name: str) -> PersistentVolumeClaim:
+async def named_claim(call: Call, name: str) -> PersistentVolumeClaim:
+    """Raises Problem 404."""
     try:
         return await call.kube.claim(call.namespace, name)
     except NotFound as error:

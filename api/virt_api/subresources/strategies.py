@@ -51,6 +51,12 @@ def start(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, paused: boo
     return Wish(requests=[begin])
 
 
+def starts_anyway(vm: VirtualMachine) -> bool:
+    """Once nothing holds it up any more: nobody needs to ask again."""
+    asked = any(request.action == names.ACTION_START for request in vm.status.state_change_requests)
+    return asked or run_strategy(vm) == names.STRATEGY_ALWAYS
+
+
 def stop(vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, grace_s: int | None = None) -> Wish:
     """Raises Problem 409, 400."""
     strategy = run_strategy(vm)

@@ -5,11 +5,29 @@ from __future__ import annotations
 from virt_controller.launcher_pod.contributions import Parts, UnsupportedSpecError
 from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_core.apis import names
+from virt_core.apis.hibernation import resumption
 from virt_core.apis.keptstate import keeps_state, keeps_tpm, keeps_variables
 from virt_core.apis.podparts import PersistentVolumeClaimVolumeSource
+from virt_core.apis.podroles import Role
 from virt_core.apis.pods import VolumeMount
 from virt_core.apis.podvolumes import Volume
 from virt_core.apis.vmi import VirtualMachineInstance
+
+
+def machine_state(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
+    """The claim with the state that the machine goes on from. A machine that moves brings its own."""
+    if config.role is not Role.ACTIVE:
+        return Parts()
+    try:
+        wanted = resumption(vmi)
+    except ValueError as error:
+        raise UnsupportedSpecError(str(error)) from error
+    if wanted is None:
+        return Parts()
+    source = PersistentVolumeClaimVolumeSource(claim_name=wanted.claim)
+    volume = Volume(name=names.VOLUME_MACHINE_STATE, persistent_volume_claim=source)
+    mount = VolumeMount(name=volume.name, mount_path=names.PATH_MACHINE_STATE)
+    return Parts(volumes=(volume,), mounts=(mount,))
 
 
 def kept_state(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:

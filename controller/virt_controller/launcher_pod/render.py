@@ -57,6 +57,7 @@ SECTIONS: tuple[Section, ...] = (
     volumes.kernel_boot,
     volumes.credentials,
     keptstate.kept_state,
+    keptstate.machine_state,
     hostmetrics.host_metrics,
     shares.shares,
     hooks.hooks,

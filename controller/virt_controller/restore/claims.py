@@ -39,14 +39,15 @@ class Kept:
 
 
 def kept(content: VirtualMachineSnapshotContent, vm: VirtualMachine, target: str) -> list[Kept]:
-    """The volumes to be restored. Dumps of memory are not, and what firmware and TPM stored only to the same VM."""
+    """The volumes to be restored. Dumps of memory are not; what firmware and TPM stored, and a machine's state, only to
+    the same VM."""
     dumps = {volume.name for volume in volumes_of(vm) if volume.memory_dump is not None}
     state = words.state_volume(vm.metadata.name)
     found = []
     for backup in content.spec.volume_backups:
         if backup.volume_name in dumps or not backup.volume_snapshot_name:
             continue
-        if backup.volume_name == state and target != vm.metadata.name:
+        if backup.volume_name in (state, names.VOLUME_MACHINE_STATE) and target != vm.metadata.name:
             continue
         found.append(Kept(backup, from_plain(backup.persistent_volume_claim, PersistentVolumeClaim)))
     return found

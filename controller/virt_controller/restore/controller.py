@@ -9,12 +9,13 @@ from virt_controller.restore import claims as plan
 from virt_controller.restore import decide, target
 from virt_controller.restore.decide import Hopeless, NotReady, Trouble, Waiting
 from virt_controller.restore.volumes import Volumes
-from virt_controller.snapshot import source
+from virt_controller.snapshot import memory, source
 from virt_controller.snapshot.calls import Calls
 from virt_controller.snapshot.revisions import Revisions
 from virt_core.apis import names
 from virt_core.apis import snapshot as words
 from virt_core.apis.facts import is_terminating
+from virt_core.apis.hibernation import DISCARDED, KEPT, VirtualMachineHibernation
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.snapshot import (
     VirtualMachineRestore,
@@ -225,13 +226,27 @@ class RestoreController:
         status = replace(vm.status, restore_in_progress=None)
         if target.is_restored(restore, vm):
             # The claim that took it is not among the restored volumes.
-            status = replace(status, memory_dump_request=None)
+            status = replace(status, memory_dump_request=None, hibernation=self._state(restore, vm))
         try:
             written = write_status(self._client, vm, replace(vm, status=status))
         except NotFound:
             return
         if written is not None:
             self._remember(written)
+
+    def _state(self, restore: VirtualMachineRestore, vm: VirtualMachine) -> VirtualMachineHibernation | None:
+        """The state that came with the disks. Another one was that of disks which are gone."""
+        row = next((r for r in restore.status.restores if r.volume_name == names.VOLUME_MACHINE_STATE), None)
+        name = restore.spec.virtual_machine_snapshot_name
+        snapshot = self._snapshots.get(f"{restore.metadata.namespace}/{name}")
+        content = None
+        if snapshot is not None:
+            content = self._contents.get(f"{restore.metadata.namespace}/{words.content_name(snapshot)}")
+        found = memory.kept_in(content) if row is not None and content is not None else None
+        if found is not None and row is not None:
+            return replace(found, claim_name=row.persistent_volume_claim, owned=True)
+        old = vm.status.hibernation
+        return replace(old, phase=DISCARDED) if old is not None and old.phase in KEPT else old
 
     # The restore itself
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 from msgspec.structs import replace
 
-from virt_controller.snapshot import source
+from virt_controller.snapshot import memory, source
 from virt_controller.snapshot.decide import Decision, World, decide
 from virt_controller.snapshot.revisions import Revisions
 from virt_controller.snapshot.storage import SnapshotStorage
+from virt_controller.vm.hibernation import with_state_volume, without_state_volume
 from virt_controller.vm.setup import spec_of
 from virt_core.apis import names
 from virt_core.apis import snapshot as words
@@ -29,7 +32,7 @@ from virt_core.kube.informer import Informer
 from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.store import key_of
 from virt_core.kube.workqueue import WorkQueue
-from virt_core.kube.writes import OwnWrites, write_difference, write_status
+from virt_core.kube.writes import OwnWrites, write_difference, write_operations, write_status
 from virt_core.runtime.clock import Clock
 
 #: Snapshots by the key of their VM.
@@ -66,6 +69,7 @@ class SnapshotController:
         snapshots.add_handler(self._wake, lambda _old, new: self._wake(new), self._gone)
         contents.add_handler(self._content, lambda _old, new: self._content(new), self._content)
         vms.add_handler(self._vm, lambda _old, new: self._vm(new), self._vm)
+        vmis.add_handler(lambda _new: None, lambda _old, new: self._vmi(new), lambda _old: None)
 
     def reconcile(self, key: str) -> Result | None:
         cached = self._snapshots.get(key)
@@ -85,12 +89,17 @@ class SnapshotController:
         content = self._contents.get(f"{space}/{words.content_name(snapshot)}")
         world = World(vm=vm, vmi=self._vmis.get(key_of(vm)) if vm is not None else None, content=content)
         if content is not None:
-            return World(vm=vm, vmi=world.vmi, content=content, hopeless=_unreadable(content))
+            went_on = memory.is_wanted(snapshot) and memory.went_on(world.vmi, self._clock.now())
+            return World(vm=vm, vmi=world.vmi, content=content, hopeless=_unreadable(content), went_on=went_on)
         if vm is None or snapshot.status.phase in (words.SUCCEEDED, words.FAILED) or is_terminating(snapshot):
             return world
         disks = self._disks(vm)
         blocked = "" if source.holds(vm, snapshot) else self._blocked(vm, world.vmi, disks)
-        return World(vm=vm, vmi=world.vmi, blocked=blocked, hopeless=self._hopeless(disks))
+        hopeless, missing = self._hopeless(disks), False
+        if memory.is_wanted(snapshot):
+            hopeless = hopeless or memory.hopeless(world.vmi, disks)
+            missing = not memory.is_saved(world.vmi)
+        return World(vm=vm, vmi=world.vmi, blocked=blocked, hopeless=hopeless, memory_missing=missing)
 
     def _blocked(self, vm: VirtualMachine, vmi: source.Vmi, disks: list[source.Disk]) -> str:
         """Pods are asked for last: anybody may make many snapshots that wait."""
@@ -145,12 +154,17 @@ class SnapshotController:
         if not is_terminating(snapshot):
             snapshot = self._hold(snapshot)
         vm = self._lock(snapshot, world.vm) if decision.lock and world.vm is not None else world.vm
+        if decision.save_memory and vm is not None and world.vmi is not None:
+            self._save_memory(snapshot, vm, world.vmi)
         if decision.create_content and vm is not None:
             self._create(snapshot, vm, world.vmi)
         if decision.delete_content and world.content is not None:
             self._delete(world.content)
         snapshot = self._write(snapshot, decision)
+        if memory.is_wanted(snapshot) and decision.status.ready_to_use:
+            self._drop_memory(snapshot)
         if decision.unlock and vm is not None:
+            self._let_go_on(snapshot, world.vmi)
             self._unlock(vm)
         if decision.release:
             self._release(snapshot)
@@ -195,7 +209,12 @@ class SnapshotController:
     def _create(self, snapshot: VirtualMachineSnapshot, vm: VirtualMachine, vmi: source.Vmi) -> None:
         spec = source.kept_spec(vm, vmi, self._started(vmi))
         spec = self._copies.keep(vm, spec, snapshot.metadata.name, owner_reference(snapshot))
-        content = source.content_of(snapshot, vm, spec, self._disks(vm))
+        disks, state = self._disks(vm), ""
+        if memory.is_wanted(snapshot) and vmi is not None:
+            name = memory.claim_name(snapshot)
+            disks = [*disks, self._disk(vm.metadata.namespace, names.VOLUME_MACHINE_STATE, name)]
+            state = memory.state_of(snapshot, vmi)
+        content = source.content_of(snapshot, vm, spec, disks, state)
         try:
             self._client.create(content)
         except AlreadyExists:
@@ -203,6 +222,32 @@ class SnapshotController:
         name = content.metadata.name
         text = f"made VirtualMachineSnapshotContent {name}"
         self._recorder.event(snapshot, names.EVENT_NORMAL, _CONTENT_CREATED, text)
+
+    def _save_memory(self, snapshot: VirtualMachineSnapshot, vm: VirtualMachine, vmi: VirtualMachineInstance) -> None:
+        """The claim first; virt-handler and the launcher do the rest."""
+        with contextlib.suppress(AlreadyExists):
+            self._client.create(memory.claim(snapshot, vm, vmi))
+        asked = with_state_volume(vmi, memory.claim_name(snapshot), names.STATE_SNAPSHOT)
+        write_operations(self._client, vmi, asked)
+
+    def _drop_memory(self, snapshot: VirtualMachineSnapshot) -> None:
+        """Its bytes are in the VolumeSnapshot."""
+        found = self._claims.get(f"{snapshot.metadata.namespace}/{memory.claim_name(snapshot)}")
+        if found is None or is_terminating(found):
+            return
+        if not any(ref.uid == snapshot.metadata.uid for ref in found.metadata.owner_references):
+            return
+        meta = found.metadata
+        with contextlib.suppress(NotFound):
+            self._client.delete(PersistentVolumeClaim, meta.name, meta.namespace, uid=meta.uid)
+
+    def _let_go_on(self, snapshot: VirtualMachineSnapshot, vmi: source.Vmi) -> None:
+        """The guest runs again."""
+        if not memory.is_wanted(snapshot):
+            return
+        with contextlib.suppress(NotFound):
+            if vmi is not None and vmi.metadata.annotations.get(names.ANNOTATION_SAVE_STATE) == names.STATE_SNAPSHOT:
+                write_operations(self._client, vmi, without_state_volume(vmi))
 
     def _started(self, vmi: source.Vmi) -> VirtualMachineSpec | None:
         if vmi is None:
@@ -238,6 +283,12 @@ class SnapshotController:
     def _content(self, content: VirtualMachineSnapshotContent) -> None:
         if content.spec.virtual_machine_snapshot_name:
             self._queue.add(f"{content.metadata.namespace}/{content.spec.virtual_machine_snapshot_name}")
+
+    def _vmi(self, vmi: VirtualMachineInstance) -> None:
+        """A guest that stands still for its snapshot waits for us."""
+        vm = self._vms.get(key_of(vmi)) if names.ANNOTATION_SAVE_STATE in vmi.metadata.annotations else None
+        if vm is not None:
+            self._vm(vm)
 
     def _vm(self, vm: VirtualMachine) -> None:
         for snapshot in self._snapshots.by_index(SOURCE_INDEX, key_of(vm)):

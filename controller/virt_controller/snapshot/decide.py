@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from virt_controller.snapshot import source
+from virt_controller.snapshot.memory import WENT_ON
 from virt_core.apis import names
 from virt_core.apis import snapshot as words
 from virt_core.apis.facts import is_terminating
@@ -42,6 +43,10 @@ class World:
     blocked: str = ""
     #: Why there will never be anything to restore from.
     hopeless: str = ""
+    #: The memory is asked for, and is not saved yet.
+    memory_missing: bool = False
+    #: The guest no longer stands still for its memory's sake.
+    went_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,8 @@ class Decision:
     lock: bool = False
     unlock: bool = False
     create_content: bool = False
+    #: Let the guest stand still and its memory go into a claim.
+    save_memory: bool = False
     delete_content: bool = False
     #: Nothing is left to be done: the snapshot may go.
     release: bool = False
@@ -79,6 +86,9 @@ def decide(snapshot: VirtualMachineSnapshot, world: World, now: datetime) -> Dec
     if snapshot.status.phase == words.FAILED:
         return _over(snapshot.status, snapshot, world, delete_content=world.content is not None)
     content = world.content
+    taken = content is not None and bool(content.status.creation_time) and snapshot.status.phase != words.SUCCEEDED
+    if taken and world.went_on:
+        return _failed(snapshot, world, now, WENT_ON)
     if content is not None and content.status.creation_time and not is_terminating(content) and not world.hopeless:
         return _over(_taken(snapshot, content, now), snapshot, world)
     if snapshot.status.phase == words.SUCCEEDED:
@@ -101,12 +111,15 @@ def _under_way(snapshot: VirtualMachineSnapshot, world: World, now: datetime, le
         return Decision(_progress(snapshot, now, names.FALSE, told), recheck_s=recheck)
     status = replace(_progress(snapshot, now, names.TRUE, _LOCKED), source_uid=vm.metadata.uid)
     lock = not source.is_locked(vm, snapshot)
+    if content is None and world.memory_missing:
+        return Decision(status, lock=lock, save_memory=not lock, recheck_s=recheck)
     if content is None:
         return Decision(status, lock=lock, create_content=True, recheck_s=recheck)
     if content.status.error is not None:
         status = replace(_progress(snapshot, now, names.FALSE, _IN_ERROR), source_uid=vm.metadata.uid)
     status = _with_content(status, content)
-    found = source.indications(world.vmi, partial=source.is_partial(content), late=False)
+    memory = words.ANNOTATION_MACHINE_STATE in content.metadata.annotations
+    found = source.indications(world.vmi, partial=source.is_partial(content), late=False, memory=memory)
     status = replace(status, source_indications=found, indications=[each.indication for each in found])
     return Decision(status, lock=lock, recheck_s=recheck)
 

@@ -36,6 +36,7 @@ _SENTENCES = {
     words.GUEST_AGENT: "The guest's file systems were frozen through its agent.",
     words.NO_GUEST_AGENT: "The guest has no agent, so its file systems were not frozen: they look as if the power had"
     " failed.",
+    words.MEMORY: "The guest stood still while its memory and its volumes were saved, all of one instant.",
     words.QUIESCE_TIMEOUT: "The guest's file systems went on before all volumes were saved.",
     words.PARTIAL: "Not every volume that lasts is in the snapshot: see snapshotVolumes.excludedVolumes.",
 }
@@ -110,7 +111,11 @@ def kept_spec(vm: VirtualMachine, vmi: Vmi, started: VirtualMachineSpec | None) 
 
 
 def content_of(
-    snapshot: VirtualMachineSnapshot, vm: VirtualMachine, spec: VirtualMachineSpec, disks: Sequence[Disk]
+    snapshot: VirtualMachineSnapshot,
+    vm: VirtualMachine,
+    spec: VirtualMachineSpec,
+    disks: Sequence[Disk],
+    machine_state: str = "",
 ) -> VirtualMachineSnapshotContent:
     machine: dict[str, Any] = {
         "metadata": to_plain(replace(vm.metadata, managed_fields=[])),
@@ -121,6 +126,7 @@ def content_of(
         metadata=ObjectMeta(
             name=words.content_name(snapshot),
             namespace=snapshot.metadata.namespace,
+            annotations={words.ANNOTATION_MACHINE_STATE: machine_state} if machine_state else {},
             finalizers=[words.FINALIZER_CONTENT],
         ),
         spec=VirtualMachineSnapshotContentSpec(
@@ -158,10 +164,12 @@ def is_partial(content: VirtualMachineSnapshotContent) -> bool:
     return any(volume not in held for volume, _ in named(kept_vm(content)))
 
 
-def indications(vmi: Vmi, *, partial: bool, late: bool) -> list[SourceIndication]:
-    """`late`: the guest was frozen, and not long enough."""
+def indications(vmi: Vmi, *, partial: bool, late: bool, memory: bool = False) -> list[SourceIndication]:
+    """`late`: the guest was frozen, and not long enough. `memory`: it stood still for the sake of its memory."""
     found = {words.PARTIAL} if partial else set()
-    if vmi is not None and is_online(vmi):
+    if memory:
+        found |= {words.ONLINE, words.MEMORY}
+    elif vmi is not None and is_online(vmi):
         found.add(words.ONLINE)
         if is_true(vmi.status.conditions, names.CONDITION_PAUSED):
             found.add(words.PAUSED)

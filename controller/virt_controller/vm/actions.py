@@ -11,6 +11,7 @@ from virt_controller.vm.setup import make_vmi, spec_of, start_revision
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.facts import is_terminating
+from virt_core.apis.hibernation import VirtualMachineHibernation
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
@@ -40,10 +41,12 @@ class Actions:
         self._client, self._revisions, self._recorder = client, revisions, recorder
         self._expectations, self._writes = expectations, vmi_writes
 
-    def start(self, vm: VirtualMachine, expanded: Expanded, *, receive: bool) -> VirtualMachineInstance:
+    def start(
+        self, vm: VirtualMachine, expanded: Expanded, *, receive: bool, resume: VirtualMachineHibernation | None = None
+    ) -> VirtualMachineInstance:
         """Revision first: a VMI without the spec it came from could not be compared with anything."""
         self._keep_revision(vm)
-        vmi = make_vmi(vm, expanded.spec, annotations=expanded.annotations, receive=receive)
+        vmi = make_vmi(vm, expanded.spec, annotations=expanded.annotations, receive=receive, resume=resume)
         key = key_of(vm)
         self._expectations.expect_creations(key)
         try:
@@ -112,6 +115,20 @@ class Actions:
         note = MergePatch({"metadata": {"annotations": {names.ANNOTATION_MEMORY_DUMP: text}}})
         with contextlib.suppress(NotFound):
             self._client.patch(PersistentVolumeClaim, claim, vm.metadata.namespace, note)
+
+    def make_claim(self, claim: PersistentVolumeClaim) -> None:
+        """One that is there has its name from the same machine, so it is the same."""
+        with contextlib.suppress(AlreadyExists):
+            self._client.create(claim)
+
+    def drop_claim(self, vm: VirtualMachine, name: str) -> None:
+        """Only one that was made for this VM."""
+        try:
+            found = self._client.get(PersistentVolumeClaim, name, vm.metadata.namespace)
+            if any(ref.uid == vm.metadata.uid for ref in found.metadata.owner_references):
+                self._client.delete(PersistentVolumeClaim, name, vm.metadata.namespace, uid=found.metadata.uid)
+        except NotFound:
+            return
 
     def _keep_revision(self, vm: VirtualMachine) -> None:
         revision = start_revision(vm)

@@ -8,7 +8,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from virt_controller.snapshot.storage import SnapshotStorage
-from virt_controller.vm import backoff, facts, liveupdate, memorydump, nics, specpatch, strategy, volumemoves
+from virt_controller.vm import (
+    backoff,
+    facts,
+    hibernation,
+    liveupdate,
+    memorydump,
+    nics,
+    specpatch,
+    strategy,
+    volumemoves,
+)
 from virt_controller.vm.actions import Actions
 from virt_controller.vm.clonesource import CloneRefusedError
 from virt_controller.vm.expand import Expander, ExpansionError, create_reason
@@ -22,6 +32,7 @@ from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.facts import is_final, is_terminating
+from virt_core.apis.hibernation import KEPT, digest
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -105,6 +116,7 @@ class VMController:
         state.vm = self._write_main(state.vm, specpatch.operations(state.vm, plan.switch_to, state.vmi))
         self._keep_types(state)
         self._dump_memory(state)
+        self._hibernate(state)
         self._look_at_volumes(state, plan.start)
         if plan.start:
             self._start(state, plan)
@@ -127,7 +139,7 @@ class VMController:
     @staticmethod
     def _recheck(state: Reconciliation, plan: strategy.Plan) -> Result | None:
         pending = state.volumes.provisioning or state.volumes.unbound or (plan.start and state.vmi is None)
-        waits = [plan.wait_s, VOLUME_RECHECK_S if pending else 0.0]
+        waits = [plan.wait_s, state.wait_s, VOLUME_RECHECK_S if pending else 0.0]
         due = min((wait for wait in waits if wait), default=0.0)
         return Result(due + 0.05) if due else None
 
@@ -176,6 +188,39 @@ class VMController:
         vm = self._write_main(state.vm, found.template)
         state.vm = replace(vm, status=replace(vm.status, memory_dump_request=found.request))
 
+    def _hibernate(self, state: Reconciliation) -> None:
+        """One step of a machine's state, on its way into a claim or back."""
+        held = is_terminating(state.vm) or bool(state.vm.status.snapshot_in_progress)
+        found = None if held else hibernation.plan(state.vm, state.vmi, lambda: self._world(state.vm), state.now)
+        if found is None:
+            return
+        if found.claim is not None:
+            self._actions.make_claim(found.claim)
+        if found.vmi and state.vmi is not None:
+            state.vmi = self._actions.patch(state.vmi, found.vmi)
+        vm = state.vm
+        if found.halt:
+            vm = self._write_main(vm, specpatch.switched(vm, names.STRATEGY_HALTED))
+        if found.drop:
+            self._actions.drop_claim(vm, found.drop)
+        state.vm, state.wait_s = replace(vm, status=replace(vm.status, hibernation=found.state)), found.wait_s
+        if found.note is not None:
+            self._recorder.event(state.vm, *found.note)
+
+    def _world(self, vm: VirtualMachine) -> hibernation.World:
+        """Empty while the VM's instance type cannot be had."""
+        try:
+            spec = self._types.expand(vm).spec
+        except (ApiError, ExpansionError) as error:
+            log.warning("a VM cannot be compared with its saved state", vm=key_of(vm), error=str(error))
+            return hibernation.World()
+
+        def uid(name: str) -> str:
+            found = self._claims.get(f"{vm.metadata.namespace}/{name}")
+            return found.metadata.uid if found is not None else ""
+
+        return hibernation.World(digest(spec), hibernation.disk_claims(spec, uid))
+
     def _look_at_volumes(self, state: Reconciliation, starting: bool) -> None:
         try:
             state.volumes = self._volumes.look(state.vm, starting)
@@ -196,8 +241,13 @@ class VMController:
                 )
             )
             return
+        kept = vm.status.hibernation
+        kept = kept if kept is not None and kept.phase in KEPT else None
+        if kept is not None and (why := hibernation.misfit(kept, self._world(vm))):
+            state.note(trouble=Trouble(names.REASON_STATE_DOES_NOT_FIT, why))
+            return
         try:
-            state.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive)
+            state.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive, resume=kept)
             state.starting = True
         except (ApiError, ExpansionError) as error:
             self._trouble(state, create_reason(error), error)

@@ -26,6 +26,8 @@ class Reconciliation:
     stopping: bool = False
     #: Revisions that newer ones stand for; they go once the status no longer points to them.
     replaced: tuple[str, ...] = ()
+    #: What is under way is due again then.
+    wait_s: float = 0.0
     #: Raised at the end, so that the VM is tried again.
     error: Exception | None = None
 

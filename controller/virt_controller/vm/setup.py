@@ -7,13 +7,14 @@ from uuid import UUID, uuid5
 
 from msgspec.structs import replace
 
-from virt_controller.vm import facts
+from virt_controller.vm import facts, hibernation
 from virt_controller.vm.memorydump import without_dumps
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.devices import Input
 from virt_core.apis.domain import Firmware
+from virt_core.apis.hibernation import VirtualMachineHibernation
 from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
@@ -22,6 +23,7 @@ from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpe
 #: Old VMs have no UUID in their template; this makes one that is the same at every start.
 _FIRMWARE_NAMESPACE = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 _TABLET = "default-0"
+_OURS = frozenset({names.ANNOTATION_RESUME_FROM, names.ANNOTATION_SAVE_STATE})
 
 
 def template_spec(vm: VirtualMachine) -> VirtualMachineInstanceSpec:
@@ -50,12 +52,18 @@ def make_vmi(
     *,
     annotations: dict[str, str] | None = None,
     receive: bool = False,
+    resume: VirtualMachineHibernation | None = None,
 ) -> VirtualMachineInstance:
-    """`spec` is the template's, with instance type and preference applied; it becomes the VMI's."""
+    """`spec` is the template's, with instance type and preference applied; it becomes the VMI's. `resume`: the state
+    that the machine goes on from."""
     template = vm.spec.template
     given = template.metadata if template is not None and template.metadata is not None else ObjectMeta()
     notes = given.annotations | (annotations or {})
     notes |= {names.ANNOTATION_VM_GENERATION: str(vm.metadata.generation)}
+    # What people write there is not what a state is known by.
+    notes = {key: text for key, text in notes.items() if key not in _OURS}
+    if resume is not None:
+        notes |= hibernation.resuming(spec, resume)
     if receive:
         notes[names.ANNOTATION_CREATE_MIGRATION_TARGET] = "true"
     spec.domain.firmware = replace(spec.domain.firmware or Firmware(), uuid=firmware_uuid(vm))

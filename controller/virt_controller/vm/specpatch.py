@@ -27,7 +27,7 @@ def operations(vm: VirtualMachine, switch_to: str, vmi: VirtualMachineInstance |
     result += _firmware(vm) + nics.pruned_template(vm, vmi)
     if vm.status.snapshot_in_progress:
         return result  # Its volumes and its strategy stay until all is saved.
-    return result + _strategy(vm, switch_to) + volumerequests.operations(vm)
+    return result + switched(vm, switch_to) + volumerequests.operations(vm)
 
 
 def without_finalizer(vm: VirtualMachine) -> Operations:
@@ -37,7 +37,8 @@ def without_finalizer(vm: VirtualMachine) -> Operations:
     return [op.add(_FINALIZERS, [f for f in finalizers if f != names.FINALIZER_VM_CONTROLLER])]
 
 
-def _strategy(vm: VirtualMachine, wanted: str) -> Operations:
+def switched(vm: VirtualMachine, wanted: str) -> Operations:
+    """The run strategy, in the words that the VM has for it."""
     if not wanted or wanted == run_strategy(vm):
         return []
     simple = {names.STRATEGY_ALWAYS: True, names.STRATEGY_HALTED: False}

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from virt_controller.vm import volumemoves, volumerequests
 from virt_controller.vm.printable import View, word
+from virt_core.apis import hibernation as words
 from virt_core.apis import names
 from virt_core.apis.facts import is_final, is_terminating, run_strategy
 from virt_core.apis.meta import Condition
@@ -23,6 +24,7 @@ _OWN = frozenset(
         names.CONDITION_FAILURE,
         names.CONDITION_RESTART_REQUIRED,
         names.CONDITION_MANUAL_RECOVERY_REQUIRED,
+        names.CONDITION_HIBERNATED,
     }
 )
 #: What was known of the last VMI and may be of use for the next.
@@ -113,7 +115,27 @@ def _conditions(view: View, outcome: Outcome, now: datetime) -> list[Condition]:
     )
     text = outcome.restart_required or _needs_restart(vmi)
     _tell(conditions, names.CONDITION_RESTART_REQUIRED, Trouble("", text) if text else None, now)
+    _tell_hibernated(conditions, vm, now)
     return conditions
+
+
+def _tell_hibernated(conditions: list[Condition], vm: VirtualMachine, now: datetime) -> None:
+    """As long as there is something to say: True once the state is whole, False while it is not, or if it never was."""
+    state = vm.status.hibernation
+    told = {
+        words.SAVED: (names.TRUE, names.REASON_STATE_SAVED),
+        words.REQUESTED: (names.FALSE, names.REASON_STATE_BEING_SAVED),
+        words.SAVING: (names.FALSE, names.REASON_STATE_BEING_SAVED),
+        words.FAILED: (names.FALSE, names.REASON_STATE_NOT_SAVED),
+    }
+    if state is None or state.phase not in told:
+        remove_condition(conditions, names.CONDITION_HIBERNATED)
+        return
+    value, reason = told[state.phase]
+    text = state.message
+    if state.phase == words.SAVED:
+        text = f"the machine's state is in claim {state.claim_name}; the next start goes on from it"
+    set_condition(conditions, names.CONDITION_HIBERNATED, value, reason, text, now)
 
 
 def _needs_restart(vmi: VirtualMachineInstance | None) -> str:

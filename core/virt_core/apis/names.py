@@ -280,6 +280,27 @@ DUMP_COMPLETED = "Completed"
 DUMP_FAILED = "Failed"
 DUMP_DISSOCIATING = "Dissociating"
 MEMORY_DUMP_SUFFIX = ".memory.dump"
+MACHINE_STATE_SUFFIX = ".machine.state"
+#: A state that was resumed has this added, so that it is never resumed again.
+MACHINE_STATE_USED = ".used"
+#: What becomes of a guest whose state was saved: it ends, or it goes on once its disks are saved too.
+STATE_HIBERNATE = "hibernate"
+STATE_SNAPSHOT = "snapshot"
+#: The volume of a VMI that takes the state of the machine, and what becomes of the guest then.
+VOLUME_MACHINE_STATE = "virtpod-machine-state"
+ANNOTATION_SAVE_STATE = "virtpod.io/save-state"
+#: Ours, on a VMI: the state that it goes on from instead of booting.
+ANNOTATION_RESUME_FROM = "virtpod.io/resume-from"
+#: Those of a machine that only our own programs may set.
+RESTRICTED_ANNOTATIONS = (ANNOTATION_SAVE_STATE, ANNOTATION_RESUME_FROM)
+CONDITION_HIBERNATED = "Hibernated"
+REASON_STATE_SAVED = "StateSaved"
+REASON_STATE_BEING_SAVED = "StateBeingSaved"
+REASON_STATE_NOT_SAVED = "StateNotSaved"
+REASON_STATE_DOES_NOT_FIT = "SavedStateDoesNotFit"
+EVENT_HIBERNATED = "Hibernated"
+EVENT_STATE_USED = "SavedStateUsed"
+PATH_MACHINE_STATE = "/var/run/kubevirt-private/machine-state"
 #: On a claim: the file of the last dump in it.
 ANNOTATION_MEMORY_DUMP = "kubevirt.io/memory-dump"
 VOLUME_IN_LAUNCHER = frozenset({VOLUME_MOUNTED, VOLUME_READY})

@@ -20,6 +20,9 @@ FINALIZER_SOURCE = f"{_KEY}snapshot-source-protection"
 LABEL_SOURCE_NAME, LABEL_SOURCE_NAMESPACE = f"{_KEY}source-vm-name", f"{_KEY}source-vm-namespace"
 #: On a content: when the guest's file systems go on by themselves.
 ANNOTATION_FROZEN_UNTIL = "virtpod.io/frozen-until"
+#: Ours. On a snapshot: `true` asks for the memory, too. On a content: what is known of the state that it holds.
+ANNOTATION_MEMORY = "virtpod.io/memory"
+ANNOTATION_MACHINE_STATE = "virtpod.io/machine-state"
 
 _RESTORE = "restore.kubevirt.io/"
 LABEL_RESTORED_NAME, LABEL_RESTORED_NAMESPACE = f"{_RESTORE}source-vm-name", f"{_RESTORE}source-vm-namespace"
@@ -38,6 +41,7 @@ READY, PROGRESSING, FAILURE = "Ready", "Progressing", "Failure"
 #: What may be said of how it was taken
 ONLINE, PAUSED, PARTIAL = "Online", "Paused", "PartialSnapshot"
 GUEST_AGENT, NO_GUEST_AGENT, QUIESCE_TIMEOUT = "GuestAgent", "NoGuestAgent", "QuiesceTimeout"
+MEMORY = "Memory"
 #: What becomes of the content, and how a restore deals with its target and its claims
 RETAIN = "Retain"
 STOP_TARGET, WAIT_GRACE_PERIOD, FAIL_IMMEDIATE = "StopTarget", "WaitGracePeriod", "FailImmediate"

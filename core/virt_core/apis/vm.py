@@ -8,6 +8,7 @@ from msgspec import Meta, field
 
 from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.devices import Disk
+from virt_core.apis.hibernation import VirtualMachineHibernation
 from virt_core.apis.meta import Condition, ObjectMeta, Time
 from virt_core.apis.names import API_VERSION
 from virt_core.apis.vmi import VirtualMachineInstanceSpec
@@ -179,6 +180,7 @@ class VirtualMachineStatus(Struct):
     volume_snapshot_statuses: list[VolumeSnapshotStatus] = []  #: Which volumes can be snapshotted.
     start_failure: VirtualMachineStartFailure | None = None  #: How often it failed to start.
     memory_dump_request: VirtualMachineMemoryDumpRequest | None = None  #: A memory dump.
+    hibernation: VirtualMachineHibernation | None = None  #: The saved state of its memory and devices.
     observed_generation: int = 0  #: The generation that its VMI was made from.
     desired_generation: int = 0  #: The generation of the VM.
     run_strategy: str = ""  #: The strategy last acted on.

@@ -30,19 +30,32 @@ def told(
     ]
 
 
-def due(vmi: VirtualMachineInstance, domain: pb.Domain, refused: dict[str, str]) -> Iterator[tuple[str, str]]:
-    """Volume and file of each dump that the launcher has not begun."""
+def due(vmi: VirtualMachineInstance, domain: pb.Domain, refused: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Volume, file and kind of each dump that the launcher has not begun."""
     claims = targets(vmi)
     for status in vmi.status.volume_status:
         info = status.memory_dump_volume
         if status.name not in claims or status.phase != names.VOLUME_DUMPING or info is None:
             continue
         if domain.memory_dump.file_name != info.target_file_name and info.target_file_name not in refused:
-            yield status.name, info.target_file_name
+            yield status.name, info.target_file_name, kind_of(vmi, status.name)
+
+
+def kind_of(vmi: VirtualMachineInstance, volume: str) -> str:
+    """What becomes of the guest whose whole state this volume takes; empty: it takes a core."""
+    return vmi.metadata.annotations.get(names.ANNOTATION_SAVE_STATE, "") if volume == names.VOLUME_MACHINE_STATE else ""
+
+
+def is_releasable(vmi: VirtualMachineInstance, domain: pb.Domain) -> bool:
+    """The guest stands still for a snapshot, and nobody asks for that any more."""
+    return domain.memory_dump.held and domain.memory_dump.kind == pb.DUMP_KIND_SNAPSHOT and not targets(vmi)
 
 
 def file_name(vmi: VirtualMachineInstance, volume: str, now: datetime) -> str:
-    return f"{vmi.metadata.name}-{volume}-{now:%Y%m%d-%H%M%S}{names.MEMORY_DUMP_SUFFIX}"
+    suffix = names.MACHINE_STATE_SUFFIX if kind_of(vmi, volume) else names.MEMORY_DUMP_SUFFIX
+    # No other state of the same VM may ever have this name: by it a state is known.
+    told = vmi.metadata.uid if kind_of(vmi, volume) else volume
+    return f"{vmi.metadata.name}-{told}-{now:%Y%m%d-%H%M%S}{suffix}"
 
 
 def _next(  # noqa: PLR0917 - what a dump is decided by

@@ -79,6 +79,10 @@ def reported(
     status = vmi.status
     if step.end is not None:
         status = _ended(_stamped(status, view), step.end, now)
+        if view.domain is not None:
+            # How the dump went that it ended by.
+            told = memorydumps.told(vmi, status.volume_status, view.domain, view.dumps_refused, now)
+            status = replace(status, volume_status=told)
     elif view.domain is not None and is_alive(view.domain):
         status = _running(vmi, view, view.domain, now, agents)
         status = migratable.with_conditions(vmi, status, now, plugins)

@@ -50,12 +50,23 @@ class Volumes:
         launcher, domain = session.launcher, session.view().domain
         if launcher is None or session.is_gone or domain is None:
             return
-        for volume, file in memorydumps.due(vmi, domain, session.dumps_refused):
-            self._errands.start(session, "memory-dump", partial(self._begin_dump, session, launcher, volume, file))
+        for volume, file, kind in memorydumps.due(vmi, domain, session.dumps_refused):
+            begin = partial(self._begin_dump, session, launcher, (volume, file, kind))
+            self._errands.start(session, "memory-dump", begin)
+        if memorydumps.is_releasable(vmi, domain):
+            self._errands.start(session, "release-state", partial(self._release, session, launcher))
 
-    def _begin_dump(self, session: Session, launcher: Launcher, volume: str, file: str) -> None:
+    def _release(self, session: Session, launcher: Launcher) -> None:
         try:
-            launcher.dump_memory(volume, file)
+            launcher.release_state()
+        except RpcFailure as failure:
+            log.warning("the guest could not be let go on", vmi=session.key, error=str(failure))
+            self._queue.add_after(session.key, _RETRY_S)
+
+    def _begin_dump(self, session: Session, launcher: Launcher, dump: tuple[str, str, str]) -> None:
+        volume, file, kind = dump
+        try:
+            launcher.dump_memory(volume, file, kind)
         except RpcFailure as failure:
             if failure.transient:
                 self._queue.add_after(session.key, _RETRY_S)

@@ -30,6 +30,10 @@ CALL_TIMEOUT_S = 5.0
 #: libvirt may be busy with the machine that it starts or stops.
 COMMAND_TIMEOUT_S = 20.0
 
+#: How long a guest whose state was saved may stand still until its disks are saved, too. It goes on then by itself.
+_HOLD_S = 300
+_DUMP_KINDS = {names.STATE_HIBERNATE: pb.DUMP_KIND_HIBERNATE, names.STATE_SNAPSHOT: pb.DUMP_KIND_SNAPSHOT}
+
 #: What a launcher that does not serve leaves behind. Any other code is an answer.
 SILENCE = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE})
 
@@ -131,9 +135,15 @@ class Launcher:
         answer: pb.GetDirtyRateResponse = self._call(self._stub.GetDirtyRate, pb.GetDirtyRateRequest(), CALL_TIMEOUT_S)
         return answer.bytes_per_second
 
-    def dump_memory(self, volume: str, file: str) -> None:
+    def dump_memory(self, volume: str, file: str, kind: str = "") -> None:
         """Returns when it has begun."""
-        self._call(self._stub.DumpMemory, pb.DumpMemoryRequest(volume=volume, file_name=file))
+        request = pb.DumpMemoryRequest(
+            volume=volume, file_name=file, kind=_DUMP_KINDS.get(kind, pb.DUMP_KIND_UNSPECIFIED), hold_seconds=_HOLD_S
+        )
+        self._call(self._stub.DumpMemory, request)
+
+    def release_state(self) -> None:
+        self._call(self._stub.ReleaseState, pb.ReleaseStateRequest())
 
     def get_sev_info(self) -> pb.GetSevInfoResponse:
         answer: pb.GetSevInfoResponse = self._call(self._stub.GetSevInfo, pb.GetSevInfoRequest())

@@ -219,6 +219,18 @@ class LibvirtDoor(GuestDoor, SevDoor):
         with self._machine() as domain:
             domain.coreDumpWithFormat(path, libvirt.VIR_DOMAIN_CORE_DUMP_FORMAT_RAW, libvirt.VIR_DUMP_MEMORY_ONLY)
 
+    def save_state(self, path: str) -> None:
+        from virt_launcher.hypervisor.libvirt_state import save
+
+        with self._machine() as domain:
+            save(domain, path)
+
+    def restore(self, path: str) -> None:
+        from virt_launcher.hypervisor.libvirt_state import restore
+
+        with self._asking() as connection, self._machine() as domain:
+            restore(connection, domain, path)
+
     def start_dirty_rate(self, seconds: int) -> None:
         with self._machine() as domain:
             domain.startDirtyRateCalc(seconds, 0)

@@ -201,6 +201,14 @@ class Hypervisor(Protocol):
         """Writes the guest's memory into a file, as an ELF core. Returns when that is done."""
         ...
 
+    def save_state(self, path: str) -> None:
+        """Writes memory and devices of a machine that stands still into a file. It stands still afterwards, too."""
+        ...
+
+    def restore(self, path: str) -> None:
+        """Instead of `start`: the defined machine, with memory and devices out of such a file. It stands still."""
+        ...
+
     def start_dirty_rate(self, seconds: int) -> None:
         """Begins to measure how fast the guest changes its memory; `stats` has the outcome (`dirtyrate.…`)."""
         ...

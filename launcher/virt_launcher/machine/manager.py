@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from virt_core.apis import handoffs
+from virt_core.apis import handoffs, names
 from virt_core.apis.keptstate import keeps_state
 from virt_core.apis.owncpus import is_dedicated
 from virt_core.apis.vmi import VirtualMachineInstance
@@ -130,6 +130,8 @@ class DomainManager:
         silence = self.silence() if seen.alive and not seen.agent.connected else None
         frozen = self.controls.frozen and seen.alive
         dump = self._dumps.last if self._dumps is not None else None
+        if self._dumps is not None:
+            seen = self._dumps.shown(seen)
         return replace(
             seen, filesystems_frozen=frozen, credentials=credentials, silence=silence, move=move, memory_dump=dump
         )
@@ -148,6 +150,7 @@ class DomainManager:
             facts = self._hypervisor.facts()
             if self.moving:
                 raise UnavailableError("the machine is being moved to another node")
+            self._demand_free(UnavailableError)
             if facts is not None and facts.state in ALIVE:
                 self.synced = Synced()  # Half of it may be done when it fails.
                 self.synced = Synced(digest, self._converge(vmi, options))
@@ -170,23 +173,40 @@ class DomainManager:
 
     def unpause(self) -> None:
         with self._modifying():
+            self._demand_free()
             if self._require().state is not State.PAUSED:
                 return
             self._hypervisor.resume()
         self.clock.begin()
 
-    def dump_memory(self, volume: str, file: str) -> None:
+    def dump_memory(self, volume: str, file: str, kind: str = "", hold_s: float = 0.0) -> None:
         """Begins. Holds no lock while it is written: a machine can be ended at any time."""
         from virt_launcher.machine.memory_dump import MemoryDumps
 
         with self._modifying():
             self._require()
+            if kind and self.moving:
+                raise WrongStateError("the machine is being moved to another node")
             if self._dumps is None:
-                self._dumps = MemoryDumps(self._hypervisor, self._settings.paths.hotplug, self.on_news)
-            self._dumps.begin(volume, file, self._observer.view().memory_bytes)
+                hotplug, kill = self._settings.paths.hotplug, self._monitor.kill_qemu
+                self._dumps = MemoryDumps(self._hypervisor, hotplug, self.on_news, kill)
+            self._dumps.begin(volume, file, self._observer.view().memory_bytes, kind, hold_s)
+
+    def release_state(self) -> None:
+        """Lets a guest go on whose state was saved."""
+        with self._modifying():
+            if self._dumps is not None:
+                self._dumps.still.release()
+        self.clock.begin()
+
+    def _demand_free(self, error: type[LauncherError] = WrongStateError) -> None:
+        """A guest that goes on makes its saved state worthless, and its disks with it."""
+        if self._dumps is not None and self._dumps.holds_still:
+            raise error("the machine stands still while its state is saved")
 
     def shut_down(self) -> None:
         with self._modifying():
+            self._demand_free()
             facts = self._require()
             if facts.state is State.PAUSED and facts.reason == "User":
                 # A guest that stands still cannot hear the power button.
@@ -253,6 +273,7 @@ class DomainManager:
             return pins_there(self._context(vmi, SyncOptions(), Prepared(), running.type == "kvm"), running)
 
         with self._modifying():
+            self._demand_free()
             self.traffic.leave(vmi, wishes, tune_there, self._settings.paths)
 
     def disk_facts(self, vmi: VirtualMachineInstance) -> dict[str, tuple[int, int]]:
@@ -371,14 +392,35 @@ class DomainManager:
             if prepared.untold:
                 _tell_devices(context, prepared, self._hypervisor.describe())
             prepared.finish()
-            self._hypervisor.start(paused=vmi.spec.start_strategy == "Paused")
-            self._check_disks(prepared)
-            self._pin(context)
+            self._run(context, prepared)
         except LauncherError as error:
             self._forget_failed_start()
             raise self._explain(error, vmi) from error
         self.stamp(handoffs.GUEST_STARTED.name)
         self._monitor.machine_started()
+
+    def _run(self, context: Context, prepared: Prepared) -> None:
+        paused = context.vmi.spec.start_strategy == "Paused"
+        if names.ANNOTATION_RESUME_FROM in context.vmi.metadata.annotations:
+            from virt_launcher.machine.resume import resume  # Few machines need it.
+
+            resumed = resume(
+                context.vmi,
+                self._hypervisor,
+                self._settings.paths,
+                settle=lambda: self._settle(context, prepared),
+                remark=self.on_remark,
+                paused=paused,
+            )
+            if resumed:
+                self._clock_is_late = True
+                return
+        self._hypervisor.start(paused=paused)
+        self._settle(context, prepared)
+
+    def _settle(self, context: Context, prepared: Prepared) -> None:
+        self._check_disks(prepared)
+        self._pin(context)
 
     def _keep_state(self, vmi: VirtualMachineInstance, domain: Domain, prepared: Prepared) -> None:
         if keeps_state(vmi.spec):

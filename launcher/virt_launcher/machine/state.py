@@ -106,6 +106,8 @@ class MachineView:
     move: MoveView | None = None
     silence: Silence | None = None
     memory_dump: Dump | None = None
+    #: It stands still since its state was saved.
+    held: bool = False
 
     @property
     def alive(self) -> bool:

@@ -20,6 +20,7 @@ from virt_launcher.hypervisor.ports import State
 from virt_launcher.machine.manager import DomainManager, SyncOptions
 from virt_launcher.service.messages import (
     domain_message,
+    dump_kind,
     filesystem_message,
     guest_info_message,
     measurement_message,
@@ -231,8 +232,15 @@ class LauncherService(LauncherServicer):
         return pb.SettleMigrationResponse()
 
     def DumpMemory(self, request: pb.DumpMemoryRequest, context: grpc.ServicerContext) -> pb.DumpMemoryResponse:
-        self._command(lambda: self._manager.dump_memory(request.volume, request.file_name))
+        with translated():
+            kind = dump_kind(request.kind)
+        hold_s = float(request.hold_seconds)
+        self._command(lambda: self._manager.dump_memory(request.volume, request.file_name, kind, hold_s))
         return pb.DumpMemoryResponse()
+
+    def ReleaseState(self, request: pb.ReleaseStateRequest, context: grpc.ServicerContext) -> pb.ReleaseStateResponse:
+        self._command(self._manager.release_state)
+        return pb.ReleaseStateResponse()
 
     def _command(self, command: Callable[[], None]) -> None:
         with translated():

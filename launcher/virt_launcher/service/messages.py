@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
+from virt_core.apis import names
+from virt_launcher.errors import InvalidVMIError
 from virt_launcher.hypervisor.ports import AgentFilesystem, AgentReport, AgentUser, Measurement, State
 from virt_launcher.machine.state import CredentialsView, InterfaceView, MachineView, MoveView, Synced
 from virt_protos.launcher.v1 import launcher_pb2 as pb
@@ -47,11 +49,26 @@ def domain_message(view: MachineView) -> pb.Domain:
         access_credentials=credentials_message(view.credentials),
         move=move_message(view.move),
         silence=silence_message(view.silence),
-        memory_dump=dump_message(view.memory_dump),
+        memory_dump=dump_message(view.memory_dump, held=view.held),
     )
 
 
-def dump_message(dump: Dump | None) -> pb.MemoryDump | None:
+_DUMP_KINDS = {
+    "": pb.DUMP_KIND_UNSPECIFIED,
+    names.STATE_HIBERNATE: pb.DUMP_KIND_HIBERNATE,
+    names.STATE_SNAPSHOT: pb.DUMP_KIND_SNAPSHOT,
+}
+
+
+def dump_kind(told: int) -> str:
+    """Raises InvalidVMIError for one that a newer virt-handler knows."""
+    for kind, known in _DUMP_KINDS.items():
+        if known == told:
+            return kind
+    raise InvalidVMIError("", f"this launcher knows no kind {told} of memory dump")
+
+
+def dump_message(dump: Dump | None, *, held: bool) -> pb.MemoryDump | None:
     if dump is None:
         return None
     return pb.MemoryDump(
@@ -60,6 +77,8 @@ def dump_message(dump: Dump | None) -> pb.MemoryDump | None:
         started_us=dump.started_us,
         ended_us=dump.ended_us,
         failure=dump.failure,
+        kind=_DUMP_KINDS[dump.kind],
+        held=held,
     )
 
 

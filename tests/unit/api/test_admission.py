@@ -24,6 +24,7 @@ from unit.api.reviews import (
 
 from virt_api.admission.causes import invalid
 from virt_api.admission.review import MAX_CAUSES, BadReview, answer, refusal
+from virt_core.apis import names
 from virt_core.apis.admission import AdmissionRequest
 
 CONTROLLER = "system:serviceaccount:virtpod:virt-controller"
@@ -275,6 +276,18 @@ def test_steering_labels_are_ours() -> None:
     assert update(new, old, CONTROLLER)["allowed"]
     new["metadata"]["labels"] = {"mine": "yes"}
     assert update(new, old, "alice")["allowed"]
+
+
+@pytest.mark.parametrize("name", names.RESTRICTED_ANNOTATIONS)
+def test_what_a_machine_goes_on_from_is_ours_to_say(name: str) -> None:
+    made = vmi()
+    made["metadata"]["annotations"] = {name: "{}"}
+    assert create(made).fields == ["metadata.annotations"]
+    old = create(vmi()).admitted
+    new = create(made, user=CONTROLLER).admitted
+    assert not update(new, old, "alice")["allowed"]
+    assert not update(old, new, "alice")["allowed"]
+    assert update(new, new, "alice")["allowed"]
 
 
 def test_a_long_list_of_causes_is_cut() -> None:

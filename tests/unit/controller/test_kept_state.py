@@ -20,6 +20,7 @@ from virt_core.apis import names
 from virt_core.apis.base import from_plain
 from virt_core.apis.datavolume import StorageProfile
 from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
+from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
 
 NOW = datetime(2026, 1, 1, 0, 0, 10, tzinfo=UTC)
@@ -234,3 +235,20 @@ def test_what_is_no_longer_kept_is_removed_at_the_next_start_and_nothing_else() 
         with running(*rig.bodies):
             eventually(lambda: len(rig.pods()) == 1)
         assert [each["metadata"]["name"] for each in made(rig)] == ["restored"]
+
+
+def test_the_claim_of_a_saved_state_is_in_the_pod_that_goes_on_from_it_and_in_no_other() -> None:
+    note = {names.ANNOTATION_RESUME_FROM: '{"claim":"sleep","file":"f.machine.state"}'}
+    body = plain_vmi()
+    body["metadata"]["annotations"] = note
+    pod = render(from_plain(body, VirtualMachineInstance), TemplateConfig(launcher_image="launcher"))
+    (volume,) = [v for v in pod.spec.volumes if v.name == names.VOLUME_MACHINE_STATE]
+    assert volume.persistent_volume_claim is not None
+    assert volume.persistent_volume_claim.claim_name == "sleep"
+    (mount,) = [m for m in pod.spec.containers[0].volume_mounts if m.name == volume.name]
+    assert mount.mount_path == names.PATH_MACHINE_STATE
+    plain = render(vmi(), TemplateConfig(launcher_image="launcher"))
+    assert names.VOLUME_MACHINE_STATE not in {v.name for v in plain.spec.volumes}
+    body["metadata"]["annotations"] = {names.ANNOTATION_RESUME_FROM: "nothing"}
+    with pytest.raises(UnsupportedSpecError):
+        render(from_plain(body, VirtualMachineInstance), TemplateConfig(launcher_image="launcher"))

@@ -385,3 +385,49 @@ def test_a_note_that_is_refused_does_not_have_the_memory_dumped_again(rig: Rig) 
     eventually(lambda: rig.status()["memoryDumpRequest"]["phase"] == "Unmounting")
     assert seen == [["dump"], ["dump"]]
     assert rig.kube.objects[claim]["metadata"]["annotations"] == {names.ANNOTATION_MEMORY_DUMP: "f"}
+
+
+def test_a_machine_is_hibernated_and_goes_on_at_its_next_start(rig: Rig) -> None:
+    file = "vm-u-20260101-120000.machine.state"
+    rig.kube.put(VM, plain_vm())
+    rig.printable("Starting")
+    rig.phase("Running", machine={"type": "pc-q35-7.2"})
+    uid = rig.kube.objects[VMI]["metadata"]["uid"]
+    rig.change(VM, status={"hibernation": {"phase": "Requested", "vmiUID": uid}})
+    eventually(lambda: rig.status()["hibernation"]["phase"] == "Saving")
+    claim = f"/api/v1/namespaces/default/persistentvolumeclaims/{rig.status()['hibernation']['claimName']}"
+    assert claim in rig.kube.objects
+    assert rig.kube.objects[VMI]["metadata"]["annotations"][names.ANNOTATION_SAVE_STATE] == "hibernate"
+    told = {"targetFileName": file, "endTimestamp": "2026-01-01T12:00:00Z"}
+    volume = {"name": names.VOLUME_MACHINE_STATE, "phase": "MemoryDumpCompleted", "memoryDumpVolume": told}
+    rig.phase("Succeeded", volumeStatus=[volume])
+    eventually(lambda: rig.status()["hibernation"]["phase"] == "Saved")
+    assert rig.kube.objects[VM]["spec"].get("runStrategy") == "Halted"
+    eventually(lambda: not rig.has(VMI))
+    eventually(lambda: rig.status()["printableStatus"] == "Stopped")
+
+    rig.change(VM, spec={"runStrategy": "Always"})
+    eventually(lambda: rig.has(VMI))
+    note = rig.kube.objects[VMI]["metadata"]["annotations"][names.ANNOTATION_RESUME_FROM]
+    assert file in note
+    rig.phase("Running")
+    eventually(lambda: rig.status()["hibernation"]["phase"] == "Resumed")
+    eventually(lambda: not rig.has(claim))
+
+
+def test_a_vm_that_was_changed_is_not_started_over_its_state(rig: Rig) -> None:
+    state = {"phase": "Saved", "claimName": "c", "fileName": "f.machine.state", "specDigest": "another"}
+    rig.kube.put(VM, plain_vm("vm", "Halted", status={"hibernation": state}))
+    eventually(lambda: "printableStatus" in rig.status())
+    rig.change(VM, spec={"runStrategy": "Always"})
+
+    def reason() -> str:
+        found = [c for c in rig.status().get("conditions", []) if c["type"] == names.CONDITION_FAILURE]
+        return str(found[0]["reason"]) if found else ""
+
+    eventually(lambda: reason() == names.REASON_STATE_DOES_NOT_FIT)
+    assert not rig.has(VMI)
+    rig.change(VM, status={"hibernation": state | {"phase": "Discarded"}})
+    eventually(lambda: rig.has(VMI))
+    assert names.ANNOTATION_RESUME_FROM not in rig.kube.objects[VMI]["metadata"]["annotations"]
+    eventually(lambda: "hibernation" not in rig.status())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from framework.machines import ALL, condition, event, facts, pod, upto, vm, vmi
 
-from virt_core.apis.base import from_plain
+from virt_core.apis.base import from_plain, to_plain
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.migration import VirtualMachineInstanceMigration as Job
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure, VirtualMachineStateChangeRequest
@@ -438,3 +438,15 @@ def test_a_disk_that_cannot_be_filled_is_the_end_of_it() -> None:
 def test_disks_that_are_done_hold_nobody_up_and_a_stopped_vm_is_stopped() -> None:
     says(waits_for(disk("Succeeded"), disk("WaitForFirstConsumer")), "It has no instance yet")
     says(waits_for(disk("ImportInProgress", "1%"), strategy="Halted"), "It is stopped")
+
+
+def test_a_hibernated_vm_goes_on_at_its_next_start() -> None:
+    plain = to_plain(vm(runStrategy="Halted"))
+    plain.setdefault("status", {})["hibernation"] = {
+        "phase": "Saved",
+        "claimName": "sleep",
+        "endTimestamp": "2026-01-01T12:00:05Z",
+    }
+    found = standing(facts(None, vm=from_plain(plain, VirtualMachine)))
+    says(found, "hibernated since 2026-01-01T12:00:05Z", "claim sleep")
+    assert found.next == "virtctl start guest -n default"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from virt_core.apis import names
 from virt_core.apis.facts import grace_seconds, run_strategy
+from virt_core.apis.hibernation import SAVED
 from virt_core.apis.vm import VirtualMachine, VirtualMachineStartFailure
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.conditions import get_condition
@@ -31,6 +32,10 @@ def without_vmi(facts: Facts) -> Standing | None:
         return Standing(f"It has no running instance: {text_of(failure)}.", describe(facts), final=True, failed=True)
     if vm.status.start_failure is not None and vm.status.start_failure.consecutive_fail_count:
         return _starts_fail(facts, vm.status.start_failure)
+    if (state := vm.status.hibernation) is not None and state.phase == SAVED:
+        since = f" since {state.end_timestamp}" if state.end_timestamp else ""
+        words = f"It is hibernated{since}: its next start goes on from the state in claim {state.claim_name}."
+        return Standing(words, f"virtctl start {facts.name} -n {facts.namespace}", final=True)
     strategy = run_strategy(vm)
     if rests := _rests(vm, strategy):
         return Standing(f"It is stopped: {rests}.", f"virtctl start {facts.name} -n {facts.namespace}", final=True)

@@ -52,7 +52,8 @@ STORAGE: tuple[Feature, ...] = (
              " the cluster mounts in each container of the Pod, such as that of a token; by virtiofs, only to be read",
              fields="volumes[].containerPath", gates="ContainerPathVolumes"),
     _storage(WORKS, "a snapshot of a VM, and its restore", "of claims whose class has a VolumeSnapshotClass, while the"
-             " guest runs (frozen through its agent) or is stopped; restored in place or to a new VM",
+             " guest runs (frozen through its agent) or is stopped; restored in place or to a new VM. With its memory"
+             " (annotation virtpod.io/memory, Virtpod's own) only to the same VM",
              kinds="VirtualMachineSnapshot VirtualMachineSnapshotContent VirtualMachineRestore", gates="Snapshot"),
     _storage(WORKS, "the cloning of a VM", "of VMs and of their snapshots, in one namespace; not of VMs that keep what"
              " their firmware or TPM stores; filters of labels and annotations without the more dangerous parts of"
@@ -66,6 +67,9 @@ STORAGE: tuple[Feature, ...] = (
              fields="domain.devices.disks[].changedBlockTracking", subresources="backup redefine-checkpoint"),
     _storage(WORKS, "a memory dump", "into a claim, while the machine runs",
              fields="volumes[].memoryDump", subresources="memorydump removememorydump"),
+    _storage(WORKS, "the hibernation of a VM", "Virtpod's own: memory and devices in a claim; the next start goes on"
+             " from there. Of machines whose disks are all claims, without devices of the node",
+             subresources="hibernate"),
     _storage(GATED, "a utility volume", "a directory in the launcher that the guest does not see; only our own"
              " programs ask for one", fields="utilityVolumes", gates="UtilityVolumes",
              in_launcher=False),

@@ -59,6 +59,29 @@ DOMAIN_STATE_CRASHED: DomainState.ValueType  # 7
 DOMAIN_STATE_PM_SUSPENDED: DomainState.ValueType  # 8
 Global___DomainState: _TypeAlias = DomainState  # noqa: Y015
 
+class _DumpKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DumpKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DumpKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DUMP_KIND_UNSPECIFIED: _DumpKind.ValueType  # 0
+    """A core for debuggers; the guest goes on."""
+    DUMP_KIND_HIBERNATE: _DumpKind.ValueType  # 1
+    """The whole state of the machine, which then ends."""
+    DUMP_KIND_SNAPSHOT: _DumpKind.ValueType  # 2
+    """The whole state of the machine, which then stands still until ReleaseState, or until its time is over."""
+
+class DumpKind(_DumpKind, metaclass=_DumpKindEnumTypeWrapper): ...
+
+DUMP_KIND_UNSPECIFIED: DumpKind.ValueType  # 0
+"""A core for debuggers; the guest goes on."""
+DUMP_KIND_HIBERNATE: DumpKind.ValueType  # 1
+"""The whole state of the machine, which then ends."""
+DUMP_KIND_SNAPSHOT: DumpKind.ValueType  # 2
+"""The whole state of the machine, which then stands still until ReleaseState, or until its time is over."""
+Global___DumpKind: _TypeAlias = DumpKind  # noqa: Y015
+
 @_typing.final
 class HelloRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
@@ -516,6 +539,8 @@ class MemoryDump(_message.Message):
     STARTED_US_FIELD_NUMBER: _builtins.int
     ENDED_US_FIELD_NUMBER: _builtins.int
     FAILURE_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
     volume: _builtins.str
     file_name: _builtins.str
     started_us: _builtins.int
@@ -524,6 +549,9 @@ class MemoryDump(_message.Message):
     """0 while it is written."""
     failure: _builtins.str
     """One sentence for people when there is no file; empty when it is whole."""
+    kind: Global___DumpKind.ValueType
+    held: _builtins.bool
+    """The guest stands still since then, until it is released."""
     def __init__(
         self,
         *,
@@ -532,10 +560,12 @@ class MemoryDump(_message.Message):
         started_us: _builtins.int = ...,
         ended_us: _builtins.int = ...,
         failure: _builtins.str = ...,
+        kind: Global___DumpKind.ValueType = ...,
+        held: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_us", b"ended_us", "failure", b"failure", "file_name", b"file_name", "started_us", b"started_us", "volume", b"volume"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ended_us", b"ended_us", "failure", b"failure", "file_name", b"file_name", "held", b"held", "kind", b"kind", "started_us", b"started_us", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1849,18 +1879,25 @@ class DumpMemoryRequest(_message.Message):
 
     VOLUME_FIELD_NUMBER: _builtins.int
     FILE_NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    HOLD_SECONDS_FIELD_NUMBER: _builtins.int
     volume: _builtins.str
     file_name: _builtins.str
-    """Without a directory; ends with .memory.dump."""
+    """Without a directory; ends with .memory.dump, or with .machine.state for a state."""
+    kind: Global___DumpKind.ValueType
+    hold_seconds: _builtins.int
+    """For how long the guest may stand still after DUMP_KIND_SNAPSHOT."""
     def __init__(
         self,
         *,
         volume: _builtins.str = ...,
         file_name: _builtins.str = ...,
+        kind: Global___DumpKind.ValueType = ...,
+        hold_seconds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_name", b"file_name", "volume", b"volume"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["file_name", b"file_name", "hold_seconds", b"hold_seconds", "kind", b"kind", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1880,3 +1917,33 @@ class DumpMemoryResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DumpMemoryResponse: _TypeAlias = DumpMemoryResponse  # noqa: Y015
+
+@_typing.final
+class ReleaseStateRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseStateRequest: _TypeAlias = ReleaseStateRequest  # noqa: Y015
+
+@_typing.final
+class ReleaseStateResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReleaseStateResponse: _TypeAlias = ReleaseStateResponse  # noqa: Y015

@@ -169,6 +169,11 @@ class LauncherStub:
                 request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryResponse.FromString,
                 _registered_method=True)
+        self.ReleaseState = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/ReleaseState',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateResponse.FromString,
+                _registered_method=True)
         self.GetDiskFacts = channel.unary_unary(
                 '/virtpod.launcher.v1.Launcher/GetDiskFacts',
                 request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDiskFactsRequest.SerializeToString,
@@ -358,6 +363,13 @@ class LauncherServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReleaseState(self, request, context):
+        """Lets a guest go on that stands still since its state was saved. Nothing when it does not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetDiskFacts(self, request, context):
         """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images.
         """
@@ -502,6 +514,11 @@ def add_LauncherServicer_to_server(servicer, server):
                     servicer.DumpMemory,
                     request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryRequest.FromString,
                     response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryResponse.SerializeToString,
+            ),
+            'ReleaseState': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReleaseState,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateResponse.SerializeToString,
             ),
             'GetDiskFacts': grpc.unary_unary_rpc_method_handler(
                     servicer.GetDiskFacts,
@@ -1238,6 +1255,33 @@ class Launcher:
             '/virtpod.launcher.v1.Launcher/DumpMemory',
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryRequest.SerializeToString,
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.DumpMemoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReleaseState(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/ReleaseState',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateResponse.FromString,
             options,
             channel_credentials,
             insecure,

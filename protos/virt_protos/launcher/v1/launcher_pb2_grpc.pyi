@@ -84,6 +84,8 @@ class LauncherStub:
     """What became of the other side, for a machine that is held (Move.held)."""
     DumpMemory: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.DumpMemoryRequest, _launcher_pb2.DumpMemoryResponse]
     """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest."""
+    ReleaseState: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.ReleaseStateRequest, _launcher_pb2.ReleaseStateResponse]
+    """Lets a guest go on that stands still since its state was saved. Nothing when it does not."""
     GetDiskFacts: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetDiskFactsRequest, _launcher_pb2.GetDiskFactsResponse]
     """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images."""
 
@@ -134,6 +136,8 @@ class LauncherAsyncStub(LauncherStub):
     """What became of the other side, for a machine that is held (Move.held)."""
     DumpMemory: _aio.UnaryUnaryMultiCallable[_launcher_pb2.DumpMemoryRequest, _launcher_pb2.DumpMemoryResponse]  # type: ignore[assignment]
     """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest."""
+    ReleaseState: _aio.UnaryUnaryMultiCallable[_launcher_pb2.ReleaseStateRequest, _launcher_pb2.ReleaseStateResponse]  # type: ignore[assignment]
+    """Lets a guest go on that stands still since its state was saved. Nothing when it does not."""
     GetDiskFacts: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetDiskFactsRequest, _launcher_pb2.GetDiskFactsResponse]  # type: ignore[assignment]
     """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images."""
 
@@ -343,6 +347,14 @@ class LauncherServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.DumpMemoryResponse, _abc.Awaitable[_launcher_pb2.DumpMemoryResponse]]:
         """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest."""
+
+    @_abc_1.abstractmethod
+    def ReleaseState(
+        self,
+        request: _launcher_pb2.ReleaseStateRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.ReleaseStateResponse, _abc.Awaitable[_launcher_pb2.ReleaseStateResponse]]:
+        """Lets a guest go on that stands still since its state was saved. Nothing when it does not."""
 
     @_abc_1.abstractmethod
     def GetDiskFacts(
