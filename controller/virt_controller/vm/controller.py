@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from virt_controller.snapshot.storage import SnapshotStorage
-from virt_controller.vm import backoff, facts, liveupdate, memorydump, nics, specpatch, strategy
+from virt_controller.vm import backoff, facts, liveupdate, memorydump, nics, specpatch, strategy, tracking
 from virt_controller.vm.actions import Actions
 from virt_controller.vm.clonesource import CloneRefusedError
 from virt_controller.vm.expand import Expander, ExpansionError, create_reason
@@ -21,11 +21,13 @@ from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.facts import is_final, is_terminating
+from virt_core.apis.nodes import Namespace
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.kube.client import KubeClient
 from virt_core.kube.conditions import is_true
+from virt_core.kube.configvalues import UNCONFIGURED, ClusterConfig
 from virt_core.kube.controller import Result
 from virt_core.kube.errors import ApiError, Conflict, NotFound
 from virt_core.kube.expectations import TIMEOUT_S, Expectations
@@ -61,7 +63,10 @@ class VMController:
         expand: Expander,
         live_update: Callable[[], bool] = lambda: True,
         storage: SnapshotStorage | None = None,
+        namespaces: Informer[Namespace] | None = None,
+        config: Callable[[], ClusterConfig] = lambda: UNCONFIGURED,
     ) -> None:
+        self._namespaces, self._config = namespaces, config
         self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
         self._vms, self._vmis = vms, vmis
         self._types, self._live_update, self._storage = expand, live_update, storage
@@ -77,6 +82,8 @@ class VMController:
             )
         if storage is not None:
             storage.on_change(self._storage_changed)
+        if namespaces is not None:
+            namespaces.add_handler(lambda _new: None, self._namespace_changed, lambda _old: None)
         vmis.add_handler(self._vmi_added, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
 
     def reconcile(self, key: str) -> Result | None:
@@ -196,7 +203,8 @@ class VMController:
             )
             return
         try:
-            state.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive)
+            begin = tracking.at_start(vm, self._tracking(vm))
+            state.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive, tracking=begin)
             state.starting = True
         except (ApiError, ExpansionError) as error:
             self._trouble(state, create_reason(error), error)
@@ -231,6 +239,10 @@ class VMController:
         if update.operations:
             state.vmi = self._actions.patch(vmi, update.operations)
 
+    def _tracking(self, vm: VirtualMachine) -> tracking.Wish:
+        space = self._namespaces.get(vm.metadata.namespace) if self._namespaces is not None else None
+        return tracking.wish(vm, space.metadata.labels if space is not None else {}, self._config())
+
     def _trouble(self, state: Reconciliation, reason: str, error: Exception) -> None:
         if isinstance(error, Conflict):
             raise error
@@ -255,7 +267,8 @@ class VMController:
         status = updated(view, state.outcome, state.now)
         if self._storage is not None:
             status = replace(status, volume_snapshot_statuses=self._storage.statuses(state.vm))
-        wanted = replace(stored, status=status)
+        tracked = tracking.state(state.vm, state.vmi, self._tracking(state.vm))
+        wanted = replace(stored, status=replace(status, changed_block_tracking=tracked))
         try:
             written = write_status(self._client, stored, wanted)
         except NotFound:
@@ -270,6 +283,13 @@ class VMController:
     def _storage_changed(self) -> None:
         for vm in self._vms.list():
             self._queue.add(key_of(vm))
+
+    def _namespace_changed(self, old: Namespace, new: Namespace) -> None:
+        """Its labels may choose what is tracked."""
+        if old.metadata.labels != new.metadata.labels:
+            for vm in self._vms.list():
+                if vm.metadata.namespace == new.metadata.name:
+                    self._queue.add(key_of(vm))
 
     def _vm_changed(self, vm: VirtualMachine) -> None:
         self._queue.add(key_of(vm))
