@@ -6,6 +6,6 @@ from __future__ import annotations
 NOT_BUILT: tuple[tuple[str, str], ...] = (
     (
         "domain.devices.disks[].changedBlockTracking",
-        "changed block tracking by disk is not built yet; choose VMs by changedBlockTrackingLabelSelectors of the KubeVirt object",
+        "changed block tracking by disk is not built yet; choose VMs by changedBlockTrackingLabelSelectors",
     ),
 )

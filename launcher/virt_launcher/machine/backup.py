@@ -151,7 +151,7 @@ class Backups:
     def _write(self, order: Order, root: int) -> None:
         disks = self._disks()
         since, broken = self._since(order, disks)
-        saved = since.volumes if since is not None else ()
+        saved = since.volumes if since is not None else []
         parts = [Part(volume, target, volume in saved) for volume, target in disks.items()]
         incremental = any(part.incremental for part in parts)
         self._tell(incremental=incremental, broken=broken, volumes=tuple(disks))
@@ -168,7 +168,8 @@ class Backups:
                 self._drop(order.checkpoint)
                 raise
         if order.checkpoint:
-            self._checkpoints.add(Checkpoint(order.checkpoint, int(time.time()), tuple(disks)))
+            made = Checkpoint(name=order.checkpoint, created=int(time.time()), volumes=list(disks))
+            self._checkpoints.add(made)
 
     def _begin(self, order: Order, xml: str, checkpoint: str) -> None:
         """The instant that is saved is the one of this call; the guest is held still for no longer."""

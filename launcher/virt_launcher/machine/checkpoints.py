@@ -6,8 +6,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import msgspec
-
+from virt_core.apis.base import UNREADABLE, Struct, decode, encode
 from virt_core.runtime.files import open_beneath
 from virt_core.runtime.logs import get_logger
 
@@ -20,12 +19,18 @@ _MOST_BYTES = 1 << 20
 MOST = 64
 
 
-class Checkpoint(msgspec.Struct, frozen=True):
-    """A point in time since which changes are known, of these volumes. `created` in seconds."""
+class Checkpoint(Struct):
+    """A point in time since which changes are known."""
 
-    name: str
-    created: int
-    volumes: tuple[str, ...] = ()
+    name: str  #: Of its bitmaps, too.
+    created: int  #: In seconds since 1970.
+    volumes: list[str] = []  #: The volumes.
+
+
+class Listed(Struct):
+    """What is in the file."""
+
+    checkpoints: list[Checkpoint] = []  #: The oldest first.
 
 
 class Checkpoints:
@@ -42,8 +47,8 @@ class Checkpoints:
             log.warning("the list of checkpoints cannot be opened", error=str(error))
             return []
         try:
-            return msgspec.json.decode(os.read(fd, _MOST_BYTES), type=list[Checkpoint])[-MOST:]
-        except (OSError, msgspec.DecodeError) as error:
+            return decode(os.read(fd, _MOST_BYTES), Listed).checkpoints[-MOST:]
+        except (OSError, *UNREADABLE) as error:
             log.warning("the list of checkpoints cannot be read", error=str(error))
             return []
         finally:
@@ -64,7 +69,7 @@ class Checkpoints:
                 pass
             fd = open_beneath(directory, _UNFINISHED, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
             with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.json.encode(checkpoints))
+                file.write(encode(Listed(checkpoints=checkpoints)))
                 file.flush()
                 os.fsync(file.fileno())
             os.rename(_UNFINISHED, FILE, src_dir_fd=directory, dst_dir_fd=directory)

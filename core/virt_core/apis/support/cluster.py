@@ -64,8 +64,8 @@ STORAGE: tuple[Feature, ...] = (
     _storage(GATED, "the backup of a VM", "of the disks of a running machine, whole or what has changed, pushed into a"
              " claim as qcow2; chains last over a restart and a move. Pull mode is refused",
              kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup"),
-    _storage(NOT_YET, "changed block tracking by disk", "choose VMs by changedBlockTrackingLabelSelectors of the"
-             " KubeVirt object", fields="domain.devices.disks[].changedBlockTracking",
+    _storage(NOT_YET, "changed block tracking by disk", "choose VMs by changedBlockTrackingLabelSelectors",
+             fields="domain.devices.disks[].changedBlockTracking",
              subresources="backup redefine-checkpoint"),
     _storage(WORKS, "a memory dump", "into a claim, while the machine runs",
              fields="volumes[].memoryDump", subresources="memorydump removememorydump"),
