@@ -138,15 +138,16 @@ class Backups:
     # -- the thread ------------------------------------------------------------------------------------------------
 
     def _run(self, order: Order, root: int) -> None:
-        failure = ""
+        failure = "the launcher made a mistake; its log says which"
         try:
             self._write(order, root)
+            failure = ""
         except (LauncherError, OSError) as error:
             failure = str(error) or type(error).__name__
             log.warning("the backup failed", backup=order.name, error=failure)
         finally:
             os.close(root)
-        self._tell(ended_us=time.time_ns() // 1000, failure=failure)
+            self._tell(ended_us=time.time_ns() // 1000, failure=failure)
 
     def _write(self, order: Order, root: int) -> None:
         disks = self._disks()
