@@ -140,11 +140,13 @@ def begin_writing(space: Space, name: str) -> None:
 
 
 def tracked(machine: Machine, state: str = "Enabled") -> None:
-    eventually(
-        lambda: machine.status().get("changedBlockTracking", {}).get("state") == state,
-        within_s=60,
-        what=f"changedBlockTracking is {state}",
-    )
+    def look() -> bool:
+        found = machine.status().get("changedBlockTracking", {})
+        vmi = machine.space.vmi(machine.name)["status"].get("changedBlockTracking") if machine.has_vmi() else None
+        assert found.get("state") == state, (found, vmi)
+        return True
+
+    eventually(look, within_s=20, what=f"changedBlockTracking is {state}")
 
 
 @pytest.mark.parametrize("mode", ["Filesystem", "Block"])
