@@ -31,12 +31,12 @@ CHOSEN = {"virtualMachineLabelSelector": {"matchLabels": {"backup": "yes"}}}
 #: Each file is named by its number and the checksum of its bytes, and `tick` says how many there are. A rename is whole
 #: or not at all, so in a copy of one instant all of them are right.
 WRITER = (
-    "cat > /tmp/writer <<'END'\n"
-    "i=$(cat /mnt/tick 2>/dev/null || echo 0)\n"
-    "while :; do i=$((i+1)); dd if=/dev/urandom of=/mnt/new bs=8k count=1 2>/dev/null\n"
-    "s=$(md5sum < /mnt/new | cut -c1-32); mv /mnt/new /mnt/f-$i-$s; echo $i > /mnt/tick.new\n"
-    "mv /mnt/tick.new /mnt/tick; sync; usleep 100000; done\n"
-    "END\n"
+    "i=$(cat /mnt/tick 2>/dev/null || echo 0)",
+    "while :; do i=$((i+1))",
+    "dd if=/dev/urandom of=/mnt/new bs=8k count=1 2>/dev/null",
+    "s=$(md5sum < /mnt/new | cut -c1-32)",
+    "mv /mnt/new /mnt/f-$i-$s",
+    "echo $i > /mnt/tick.new; mv /mnt/tick.new /mnt/tick; sync; usleep 100000; done",
 )
 
 
@@ -135,8 +135,11 @@ def tick(space: Space, name: str) -> int:
 
 def begin_writing(space: Space, name: str) -> None:
     mount(space, name)
-    shell(space, name, WRITER)
-    shell(space, name, "sh /tmp/writer >/dev/null 2>&1 & echo begun")
+    with space.console(name) as console:
+        console.prompt()
+        for line in WRITER:
+            console.shell(f"echo '{line}' >> /tmp/writer")
+        console.shell("sh /tmp/writer >/dev/null 2>&1 & echo begun")
 
 
 def tracked(machine: Machine, state: str = "Enabled") -> None:
