@@ -249,7 +249,9 @@ class Backups:
                 if each.name not in known:
                     if not there:
                         raise LauncherError("the machine has none of its disks any more")
-                    self._hypervisor.redefine_checkpoint(redefined_xml(each, {v: disks[v] for v in there}))
+                    self._hypervisor.redefine_checkpoint(
+                        redefined_xml(each.name, each.created, [disks[v] for v in there])
+                    )
                 if each.name not in wanted:
                     self._hypervisor.delete_checkpoint(each.name)
             except LauncherError as error:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from xml.etree import ElementTree as ET
 
 from virt_core.runtime.record import record
-from virt_launcher.machine.checkpoints import Checkpoint
 
 
 @record(frozen=True, slots=True)
@@ -46,11 +45,11 @@ def checkpoint_xml(name: str, parts: Sequence[Part], targets: Sequence[str]) -> 
     return ET.tostring(root, encoding="unicode")
 
 
-def redefined_xml(checkpoint: Checkpoint, targets: Mapping[str, str]) -> str:
+def redefined_xml(name: str, created: int, targets: Sequence[str]) -> str:
     root = ET.Element("domaincheckpoint")
-    ET.SubElement(root, "name").text = checkpoint.name
-    ET.SubElement(root, "creationTime").text = str(checkpoint.created)
+    ET.SubElement(root, "name").text = name
+    ET.SubElement(root, "creationTime").text = str(created)
     disks = ET.SubElement(root, "disks")
-    for target in targets.values():
-        ET.SubElement(disks, "disk", name=target, checkpoint="bitmap", bitmap=checkpoint.name)
+    for target in targets:
+        ET.SubElement(disks, "disk", name=target, checkpoint="bitmap", bitmap=name)
     return ET.tostring(root, encoding="unicode")
