@@ -62,7 +62,7 @@ STORAGE: tuple[Feature, ...] = (
              " is reached. Not that of a backup", kinds="VirtualMachineExport", gates="VMExport"),
     _storage(NOT_YET, "the export of a VM as an OCI artifact", gates="OCIExport"),
     _storage(GATED, "the backup of a VM", "of the disks of a running machine, whole or what has changed, pushed into a"
-             " claim as qcow2; chains last over a restart and a move. Pull mode is refused",
+             " claim as qcow2; chains last over a restart; over a move they were not tried. Pull mode is refused",
              kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup"),
     _storage(NOT_YET, "changed block tracking by disk", "choose VMs by changedBlockTrackingLabelSelectors",
              fields="domain.devices.disks[].changedBlockTracking",
