@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
+from virt_controller.backup.controller import NAMESPACE_INDEX as BACKUP_NAMESPACE
+from virt_controller.backup.controller import namespace_indexer as backup_namespace
 from virt_controller.clone.controller import ABOUT_INDEX
 from virt_controller.clone.controller import about as about_clone
 from virt_controller.export.controller import NAMESPACE_INDEX, namespace_indexer
@@ -28,6 +30,7 @@ from virt_controller.vmi.surroundings import NETWORK_INDEX, vmi_volumes
 from virt_controller.vmi.surroundings import VOLUME_INDEX as VMI_VOLUMES
 from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision, PodDisruptionBudget
+from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupTracker
 from virt_core.apis.clone import VirtualMachineClone
 from virt_core.apis.datavolume import DataVolume, StorageProfile
 from virt_core.apis.export import VirtualMachineExport
@@ -106,6 +109,8 @@ class Caches:
         self.volume_snapshots = self._watch(VolumeSnapshot, optional=True)
         self.snapshots = self._watch(VirtualMachineSnapshot, indexers={SOURCE_INDEX: source_indexer})
         self.snapshot_contents = self._watch(VirtualMachineSnapshotContent)
+        self.backups = self._watch(VirtualMachineBackup, indexers={BACKUP_NAMESPACE: backup_namespace})
+        self.trackers = self._watch(VirtualMachineBackupTracker, indexers={BACKUP_NAMESPACE: backup_namespace})
         self.restores = self._watch(VirtualMachineRestore, indexers={TARGET_INDEX: target_indexer})
         self.pool_revisions = self._watch(
             ControllerRevision, _labelled(pool.APP_REVISION), {CONTROLLER_INDEX: controller_indexer}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from virt_controller.backup.controller import BackupController
 from virt_controller.budgets.controller import BudgetController
 from virt_controller.caches import Caches
 from virt_controller.clone.controller import CloneController
@@ -103,6 +104,8 @@ def _vm(shared: Shared, queue: WorkQueue) -> Reconcile:
         expand=InstancetypeExpander(shared.client, shared.types, shared.config.current),
         live_update=lambda: shared.config.current().live_update,
         storage=_snapshot_storage(shared),
+        namespaces=shared.caches.namespaces,
+        config=shared.config.current,
     ).reconcile
 
 
@@ -177,6 +180,20 @@ def _data_volume(shared: Shared, queue: WorkQueue) -> Reconcile:
         recorder=shared.recorder,
         clock=shared.clock,
         template=shared.template,
+    ).reconcile
+
+
+def _backup(shared: Shared, queue: WorkQueue) -> Reconcile:
+    return BackupController(
+        shared.client,
+        queue=queue,
+        backups=shared.caches.backups,
+        trackers=shared.caches.trackers,
+        vms=shared.caches.vms,
+        vmis=shared.caches.vmis,
+        claims=shared.caches.claims,
+        recorder=shared.recorder,
+        clock=shared.clock,
     ).reconcile
 
 
@@ -348,7 +365,7 @@ def _classes(caches: Caches) -> tuple[Synced, ...]:
 
 CONTROLLERS = (
     Row("vmi", _vmi, lambda c: (c.vmis, c.pods, c.nodes, c.namespaces, c.vms, c.claims, c.data_volumes, c.networks)),
-    Row("vm", _vm, lambda c: (c.vms, c.vmis, c.claims, c.data_volumes, c.vm_revisions, *_classes(c))),
+    Row("vm", _vm, lambda c: (c.vms, c.vmis, c.claims, c.data_volumes, c.vm_revisions, c.namespaces, *_classes(c))),
     Row(
         "snapshot",
         _snapshot,
@@ -395,6 +412,7 @@ CONTROLLERS = (
         ),
         workers=2,
     ),
+    Row("backup", _backup, lambda c: (c.backups, c.trackers, c.vms, c.vmis, c.claims), workers=2),
     Row("datavolume", _data_volume, lambda c: (c.data_volumes, c.claims, c.importers, c.vmis), workers=2),
     Row(
         "clone", _clone, lambda c: (c.clones, c.vms, c.snapshots, c.snapshot_contents, c.restores, c.claims), workers=2

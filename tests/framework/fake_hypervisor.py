@@ -18,6 +18,7 @@ from virt_launcher.hypervisor.ports import (
     AgentInfo,
     AgentReport,
     AgentUser,
+    BackupEnd,
     Change,
     Facts,
     GuestExit,
@@ -50,6 +51,11 @@ class FakeHypervisor:
         #: What the machine went on from.
         self.restored = b""
         self.aborted = threading.Event()
+        #: Checkpoints that libvirt knows, those whose bitmaps are there, and what a backup does with its XML.
+        self.known_checkpoints: list[str] = []
+        self.bitmaps: set[str] = set()
+        self.backup: Callable[[str], None] = lambda xml: None
+        self.backup_result: BackupEnd | None = BackupEnd()
         #: How fast the guest changes its memory; measured once it was asked for.
         self.dirty_mib = 0
         self.dirty: dict[str, int] = {}
@@ -195,6 +201,41 @@ class FakeHypervisor:
                 raise LauncherError(self.refuses)
             self.restored = Path(path).read_bytes()
             self._become(State.PAUSED, "User")
+
+    def checkpoints(self) -> tuple[str, ...]:
+        with self._called("checkpoints"):
+            self._alive()
+            return tuple(self.known_checkpoints)
+
+    def redefine_checkpoint(self, xml: str) -> None:
+        name = ET.fromstring(xml).findtext("name") or ""
+        with self._called(f"redefine_checkpoint {name}"):
+            self._alive()
+            if name not in self.bitmaps:
+                raise LauncherError(f"bitmap '{name}' is missing or broken")
+            self.known_checkpoints.append(name)
+
+    def delete_checkpoint(self, name: str, *, forget: bool = False) -> None:
+        with self._called(f"{'forget' if forget else 'delete'}_checkpoint {name}"):
+            self._alive()
+            self.known_checkpoints.remove(name)
+            if not forget:
+                self.bitmaps.discard(name)
+
+    def begin_backup(self, backup: str, checkpoint: str) -> None:
+        name = ET.fromstring(checkpoint).findtext("name") or "" if checkpoint else ""
+        with self._called("begin_backup"):
+            self._alive()
+            self.backup(backup)
+            self.known_checkpoints += [name] if name else []
+            self.bitmaps |= {name} if name else set()
+
+    def backup_end(self) -> BackupEnd | None:
+        with self._called("backup_end"):
+            self._alive()
+            if self.backup_result is None and self.aborted.is_set():
+                return BackupEnd("the backup was aborted", aborted=True)
+            return self.backup_result
 
     def start_dirty_rate(self, seconds: int) -> None:
         with self._called(f"start_dirty_rate {seconds}"):

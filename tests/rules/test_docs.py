@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
 import yaml
 from framework.documents import PAGES, ROOT, Block, anchors, blocks, code_words, commands, links, prose
-from unit.api.reviews import ON_CREATE, TODAY_HOOKS, create
+from unit.api.reviews import ON_CREATE, TODAY_HOOKS, create, hooks
 
 from virt_core.apis import registry
+from virt_core.apis.gates import enabled_gates
+from virt_core.apis.support.table import TODAY
+from virt_core.kube.configvalues import ClusterConfig
 from virt_local.main import cli as virt_local
 from virtctl.main import cli as virtctl
 
@@ -43,6 +47,16 @@ def _manifests() -> list[Block]:
     return [each for page in sorted(GUIDE.glob("*.md")) for each in blocks(page) if each.language == "yaml"]
 
 
+def _hooks_of(block: Block) -> Any:
+    """Of a cluster with the gates that the page opens."""
+    text = (ROOT / block.place.split(":")[0]).read_text(encoding="utf-8")
+    gates = [gate for listed in re.findall(r"featureGates: \[([^\]]*)\]", text) for gate in listed.split(", ")]
+    if not gates:
+        return TODAY_HOOKS
+    config = ClusterConfig(default_architecture="amd64", feature_gates=enabled_gates(enabled=gates))
+    return hooks(config=config, support=TODAY)
+
+
 @pytest.mark.parametrize("block", _manifests(), ids=lambda block: block.place)
 def test_manifests_are_accepted(block: Block) -> None:
     for manifest in yaml.safe_load_all(block.text):
@@ -50,7 +64,7 @@ def test_manifests_are_accepted(block: Block) -> None:
         assert registry.resource_by_kind(kind).api_version == version
         if kind in ON_CREATE:
             verdict = create(
-                {**manifest, "metadata": {"namespace": "default", **manifest["metadata"]}}, using=TODAY_HOOKS
+                {**manifest, "metadata": {"namespace": "default", **manifest["metadata"]}}, using=_hooks_of(block)
             )
             assert verdict.code == 201, verdict.message
 

@@ -8,6 +8,7 @@ import click
 
 VM, VMI, VMIRS, VMIM = "vm", "vmi", "vmirs", "vmim"
 VMSNAPSHOT, VMRESTORE, VMCLONE, VMEXPORT = "vmsnapshot", "vmrestore", "vmclone", "vmexport"
+VMBACKUP = "vmbackup"
 PLURALS = {
     VM: "virtualmachines",
     VMI: "virtualmachineinstances",
@@ -25,6 +26,7 @@ _ALIASES = {
     VMIRS: ("vmirs", "vmirss", "virtualmachineinstancereplicaset", "virtualmachineinstancereplicasets"),
     VMCLONE: ("vmclone", "vmclones", "virtualmachineclone", "virtualmachineclones"),
     VMEXPORT: ("vmexport", "vmexports", "virtualmachineexport", "virtualmachineexports"),
+    VMBACKUP: ("vmbackup", "vmbackups", "virtualmachinebackup", "virtualmachinebackups"),
 }
 
 

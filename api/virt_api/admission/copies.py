@@ -14,7 +14,13 @@ from virt_api.admission.objects import document_of, namespace_of, read_member
 from virt_api.admission.vmpatches import broken_patches
 from virt_core.apis import exportplan, gates
 from virt_core.apis.admission import AdmissionRequest
-from virt_core.apis.backup import VirtualMachineBackup, VirtualMachineBackupSpec, VirtualMachineBackupTrackerSpec
+from virt_core.apis.backup import (
+    TRACKER,
+    VirtualMachineBackup,
+    VirtualMachineBackupSpec,
+    VirtualMachineBackupTrackerSpec,
+)
+from virt_core.apis.backup import is_over as backup_is_over
 from virt_core.apis.base import from_plain
 from virt_core.apis.export import VirtualMachineExportSpec
 from virt_core.apis.names import GROUP
@@ -106,8 +112,7 @@ class Copies:
 
     def _one_backup(self, spec: VirtualMachineBackupSpec, namespace: str) -> None:
         for other in self._cluster.list(VirtualMachineBackup, namespace):
-            done = any(c.type in ("Complete", "Failed") and c.status == "True" for c in other.status.conditions)
-            if other.spec.source == spec.source and not done:
+            if other.spec.source == spec.source and not backup_is_over(other):
                 _refuse(
                     [
                         invalid(
@@ -213,10 +218,14 @@ def _export_ends(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
     """Who gets in, and for how long."""
     if spec.token_secret_ref is not None and not _NAME.fullmatch(spec.token_secret_ref):
         yield invalid("spec.tokenSecretRef", f"{spec.token_secret_ref!r} is not the name of a Secret")
-    if spec.ttl_duration is None:
+    yield from _ttl(spec.ttl_duration)
+
+
+def _ttl(duration: str | None) -> Iterator[Cause]:
+    if duration is None:
         return
     try:
-        seconds = exportplan.seconds_of(spec.ttl_duration)
+        seconds = exportplan.seconds_of(duration)
     except ValueError as error:
         yield invalid("spec.ttlDuration", str(error))
         return
@@ -226,7 +235,7 @@ def _export_ends(spec: VirtualMachineExportSpec) -> Iterator[Cause]:
 
 def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:
     source = spec.source
-    groups = {VM: GROUP, "VirtualMachineBackupTracker": BACKUP_GROUP}
+    groups = {VM: GROUP, TRACKER: BACKUP_GROUP}
     if source.kind not in groups:
         yield invalid("spec.source.kind", one_of(source.kind, tuple(groups)))
     elif source.api_group != groups[source.kind]:
@@ -237,5 +246,6 @@ def _backup(spec: VirtualMachineBackupSpec) -> Iterator[Cause]:
         yield invalid("spec.mode", one_of(spec.mode, ("Push", "Pull")))
     if not spec.pvc_name:
         yield required("spec.pvcName", "must be given")
-    if spec.mode == "Pull" and not spec.token_secret_ref:
-        yield required("spec.tokenSecretRef", "must be given when the mode is Pull")
+    if spec.mode == "Pull":
+        yield invalid("spec.mode", "Pull is not built yet; a backup is pushed into a claim")
+    yield from _ttl(spec.ttl_duration)

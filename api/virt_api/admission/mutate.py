@@ -53,17 +53,20 @@ class VMIMutator:
         """The patch. Raises Refused when the object is not even well formed."""
         if request.operation == "CREATE":
             document = document_of(request.object)
-            return self.create(document, namespace_of(request, document))
+            return self.create(document, namespace_of(request, document), user_of(request))
         return self.update(document_of(request.object), document_of(request.old_object), user_of(request))
 
-    def create(self, document: dict[str, Any], namespace: str) -> PatchOps:
+    def create(self, document: dict[str, Any], namespace: str, user: str = "") -> PatchOps:
         spec, config = read_spec(document), self._config()
         used = merge_presets(spec, document, self._cluster.presets(namespace))
         apply_defaults(spec, config)
+        status = to_plain(self._status(spec, config))
+        if user in self._trusted:
+            status |= _told_by_us(document)
         return [
             {"op": "add", "path": "/metadata", "value": _metadata(document, spec, used, config)},
             {"op": "add", "path": "/spec", "value": to_plain(spec)},
-            {"op": "add", "path": "/status", "value": to_plain(self._status(spec, config))},
+            {"op": "add", "path": "/status", "value": status},
         ]
 
     def update(self, new: dict[str, Any], old: dict[str, Any], user: str) -> PatchOps:
@@ -110,6 +113,12 @@ def _keep_identity(spec: VirtualMachineInstanceSpec, old: dict[str, Any]) -> Non
     firmware = spec.domain.firmware or Firmware()
     if isinstance(known, str) and not firmware.uuid:
         spec.domain.firmware = replace(firmware, uuid=known)
+
+
+def _told_by_us(document: dict[str, Any]) -> dict[str, Any]:
+    """Whether changed blocks are tracked is decided before there is a machine; only virt-controller says it."""
+    tracking = inside(document, "status.changedBlockTracking")
+    return {"changedBlockTracking": tracking} if isinstance(tracking, dict) else {}
 
 
 def _keep_status(new: dict[str, Any], old: dict[str, Any]) -> PatchOps:

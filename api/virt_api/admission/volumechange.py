@@ -96,7 +96,8 @@ def _plugged(
 def _utility_volumes(
     after: VirtualMachineInstanceSpec, before: VirtualMachineInstanceSpec, fixed: set[Any], config: ClusterConfig
 ) -> Iterator[Cause]:
-    if after.utility_volumes and not config.has("UtilityVolumes"):
+    of_backups = config.has("IncrementalBackup") and all(each.type == "Backup" for each in after.utility_volumes)
+    if after.utility_volumes and not of_backups and not config.has("UtilityVolumes"):
         yield invalid(_UTILITY, "needs the feature gate UtilityVolumes")
         return
     taken = {volume.name for volume in after.volumes}

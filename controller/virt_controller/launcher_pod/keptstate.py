@@ -1,4 +1,4 @@
-"""The claim in which the state of firmware and TPM is kept, as directories of the launcher."""
+"""The claim in which the state of firmware and TPM and of changed blocks is kept, as directories of the launcher."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from virt_controller.launcher_pod.contributions import Parts, UnsupportedSpecErr
 from virt_controller.launcher_pod.sections import TemplateConfig
 from virt_core.apis import names
 from virt_core.apis.hibernation import resumption
-from virt_core.apis.keptstate import keeps_state, keeps_tpm, keeps_variables
+from virt_core.apis.keptstate import keeps_anything, keeps_tpm, keeps_variables, tracks_blocks
 from virt_core.apis.podparts import PersistentVolumeClaimVolumeSource
 from virt_core.apis.podroles import Role
 from virt_core.apis.pods import VolumeMount
@@ -32,15 +32,17 @@ def machine_state(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
 
 def kept_state(vmi: VirtualMachineInstance, config: TemplateConfig) -> Parts:
     """Each part is a directory of the claim. The launcher gets those that its machine needs."""
-    if not keeps_state(vmi.spec):
+    if not keeps_anything(vmi):
         return Parts()
     if not config.state_claim:
-        raise UnsupportedSpecError("there is no claim for what the machine's firmware and TPM store")
+        raise UnsupportedSpecError("there is no claim for what the machine keeps")
     parts = [names.KEPT_META]
     if keeps_tpm(vmi.spec):
         parts += [names.KEPT_TPM, names.KEPT_TPM_CA]
     if keeps_variables(vmi.spec):
         parts.append(names.KEPT_NVRAM)
+    if tracks_blocks(vmi):
+        parts.append(names.KEPT_BLOCKS)
     source = PersistentVolumeClaimVolumeSource(claim_name=config.state_claim)
     volume = Volume(name=names.VOLUME_KEPT_STATE, persistent_volume_claim=source)
     mounts = (

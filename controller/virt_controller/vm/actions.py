@@ -16,6 +16,7 @@ from virt_core.apis.registry import owner_reference
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance
+from virt_core.apis.vmistatus import ChangedBlockTrackingStatus
 from virt_core.kube.client import KubeClient
 from virt_core.kube.errors import AlreadyExists, ApiError, NotFound
 from virt_core.kube.expectations import Expectations
@@ -42,11 +43,18 @@ class Actions:
         self._expectations, self._writes = expectations, vmi_writes
 
     def start(
-        self, vm: VirtualMachine, expanded: Expanded, *, receive: bool, resume: VirtualMachineHibernation | None = None
+        self,
+        vm: VirtualMachine,
+        expanded: Expanded,
+        *,
+        receive: bool,
+        resume: VirtualMachineHibernation | None = None,
+        tracking: ChangedBlockTrackingStatus | None = None,
     ) -> VirtualMachineInstance:
         """Revision first: a VMI without the spec it came from could not be compared with anything."""
         self._keep_revision(vm)
-        vmi = make_vmi(vm, expanded.spec, annotations=expanded.annotations, receive=receive, resume=resume)
+        words = expanded.annotations
+        vmi = make_vmi(vm, expanded.spec, annotations=words, receive=receive, resume=resume, tracking=tracking)
         key = key_of(vm)
         self._expectations.expect_creations(key)
         try:

@@ -17,6 +17,7 @@ from virt_controller.vm import (
     nics,
     specpatch,
     strategy,
+    tracking,
     volumemoves,
 )
 from virt_controller.vm.actions import Actions
@@ -33,11 +34,13 @@ from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.facts import is_final, is_terminating
 from virt_core.apis.hibernation import KEPT, digest
+from virt_core.apis.nodes import Namespace
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.apis.volumemoves import MIGRATION
 from virt_core.kube.client import KubeClient
+from virt_core.kube.configvalues import UNCONFIGURED, ClusterConfig
 from virt_core.kube.controller import Result
 from virt_core.kube.errors import ApiError, Conflict, NotFound
 from virt_core.kube.expectations import TIMEOUT_S, Expectations
@@ -73,7 +76,10 @@ class VMController:
         expand: Expander,
         live_update: Callable[[], bool] = lambda: True,
         storage: SnapshotStorage | None = None,
+        namespaces: Informer[Namespace] | None = None,
+        config: Callable[[], ClusterConfig] = lambda: UNCONFIGURED,
     ) -> None:
+        self._namespaces, self._config = namespaces, config
         self._client, self._queue, self._recorder, self._clock = client, queue, recorder, clock
         self._vms, self._vmis = vms, vmis
         self._types, self._live_update, self._storage = expand, live_update, storage
@@ -90,6 +96,8 @@ class VMController:
             )
         if storage is not None:
             storage.on_change(self._storage_changed)
+        if namespaces is not None:
+            namespaces.add_handler(lambda _new: None, self._namespace_changed, lambda _old: None)
         vmis.add_handler(self._vmi_added, lambda _old, new: self._vmi_changed(new), self._vmi_gone)
 
     def reconcile(self, key: str) -> Result | None:
@@ -247,7 +255,9 @@ class VMController:
             state.note(trouble=Trouble(names.REASON_STATE_DOES_NOT_FIT, why))
             return
         try:
-            state.vmi = self._actions.start(vm, self._types.expand(vm), receive=plan.receive, resume=kept)
+            begin = tracking.at_start(vm, self._tracking(vm))
+            expanded = self._types.expand(vm)
+            state.vmi = self._actions.start(vm, expanded, receive=plan.receive, resume=kept, tracking=begin)
             state.starting = True
         except (ApiError, ExpansionError) as error:
             self._trouble(state, create_reason(error), error)
@@ -323,6 +333,10 @@ class VMController:
 
         return volumemoves.Storage(lambda name: self._claims.get(f"{space}/{name}"), phase, user)
 
+    def _tracking(self, vm: VirtualMachine) -> tracking.Wish:
+        space = self._namespaces.get(vm.metadata.namespace) if self._namespaces is not None else None
+        return tracking.wish(vm, space.metadata.labels if space is not None else {}, self._config())
+
     def _trouble(self, state: Reconciliation, reason: str, error: Exception) -> None:
         if isinstance(error, Conflict):
             raise error
@@ -347,7 +361,8 @@ class VMController:
         status = updated(view, state.outcome, state.now)
         if self._storage is not None:
             status = replace(status, volume_snapshot_statuses=self._storage.statuses(state.vm))
-        wanted = replace(stored, status=status)
+        tracked = tracking.state(state.vm, state.vmi, self._tracking(state.vm))
+        wanted = replace(stored, status=replace(status, changed_block_tracking=tracked))
         try:
             written = write_status(self._client, stored, wanted)
         except NotFound:
@@ -362,6 +377,13 @@ class VMController:
     def _storage_changed(self) -> None:
         for vm in self._vms.list():
             self._queue.add(key_of(vm))
+
+    def _namespace_changed(self, old: Namespace, new: Namespace) -> None:
+        """Its labels may choose what is tracked."""
+        if old.metadata.labels != new.metadata.labels:
+            for vm in self._vms.list():
+                if vm.metadata.namespace == new.metadata.name:
+                    self._queue.add(key_of(vm))
 
     def _vm_changed(self, vm: VirtualMachine) -> None:
         self._queue.add(key_of(vm))

@@ -19,6 +19,7 @@ from virt_core.apis.meta import ObjectMeta
 from virt_core.apis.registry import owner_reference
 from virt_core.apis.vm import VirtualMachine, VirtualMachineSpec
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
+from virt_core.apis.vmistatus import ChangedBlockTrackingStatus, VirtualMachineInstanceStatus
 
 #: Old VMs have no UUID in their template; this makes one that is the same at every start.
 _FIRMWARE_NAMESPACE = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -53,6 +54,7 @@ def make_vmi(
     annotations: dict[str, str] | None = None,
     receive: bool = False,
     resume: VirtualMachineHibernation | None = None,
+    tracking: ChangedBlockTrackingStatus | None = None,
 ) -> VirtualMachineInstance:
     """`spec` is the template's, with instance type and preference applied; it becomes the VMI's. `resume`: the state
     that the machine goes on from."""
@@ -79,7 +81,8 @@ def make_vmi(
         finalizers=[names.FINALIZER_VM_CONTROLLER],
         owner_references=[owner_reference(vm)],
     )
-    return VirtualMachineInstance(metadata=metadata, spec=spec)
+    status = VirtualMachineInstanceStatus(changed_block_tracking=tracking)
+    return VirtualMachineInstance(metadata=metadata, spec=spec, status=status)
 
 
 def _attach_tablet(spec: VirtualMachineInstanceSpec) -> None:

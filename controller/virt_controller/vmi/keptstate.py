@@ -15,7 +15,7 @@ from virt_controller.vmi.pods import Trouble
 from virt_core.apis import names
 from virt_core.apis.datavolume import StorageProfile
 from virt_core.apis.facts import is_terminating
-from virt_core.apis.keptstate import keeps_state
+from virt_core.apis.keptstate import keeps_anything, tracks_blocks
 from virt_core.apis.meta import ObjectMeta, OwnerReference
 from virt_core.apis.podvolumes import PersistentVolumeClaimSpec, VolumeResourceRequirements
 from virt_core.apis.storage import PersistentVolumeClaim, StorageClass
@@ -29,6 +29,8 @@ from virt_core.runtime.times import parse_rfc3339
 #: Claims with the state of a machine, by the namespace and the label.
 STATE_INDEX = "kept-state"
 SIZE = "10Mi"
+#: Beside it, what says which blocks of the disks have changed.
+SIZE_WITH_BLOCKS = "522Mi"
 #: A claim that was just made is bound in a moment; only one that is not is worth a word.
 QUIET_S = 5.0
 
@@ -103,6 +105,7 @@ def access_mode(profile: StorageProfile | None, *, named: bool) -> str:
 
 
 def make_claim(vmi: VirtualMachineInstance, storage_class: str, mode: str) -> PersistentVolumeClaim:
+    size = SIZE_WITH_BLOCKS if tracks_blocks(vmi) else SIZE
     return PersistentVolumeClaim(
         metadata=ObjectMeta(
             generate_name=f"{_GENERATED}{vmi.metadata.name}-",
@@ -112,7 +115,7 @@ def make_claim(vmi: VirtualMachineInstance, storage_class: str, mode: str) -> Pe
         ),
         spec=PersistentVolumeClaimSpec(
             access_modes=[mode],
-            resources=VolumeResourceRequirements(requests={"storage": SIZE}),
+            resources=VolumeResourceRequirements(requests={"storage": size}),
             storage_class_name=storage_class,
             volume_mode=names.VOLUME_MODE_FILESYSTEM,
         ),
@@ -136,7 +139,7 @@ class StateKeeper:
         if self._claims is None:
             return KeptState()
         known = self._claims.by_index(STATE_INDEX, f"{vmi.metadata.namespace}/{label_of(vmi)}")
-        if not keeps_state(vmi.spec):
+        if not keeps_anything(vmi):
             return KeptState(unused=self._unused(known, vmi))
         made = self._made.get(vmi.metadata.uid)
         claim = chosen(known, vmi) or made

@@ -10,6 +10,11 @@ from virt_core.apis.base import REQUIRED, Struct
 from virt_core.apis.meta import Condition, ObjectMeta, Time
 from virt_core.apis.podparts import TypedLocalObjectReference
 
+COMPLETE, FAILED, PROGRESSING, QUIESCED = "Complete", "Failed", "Progressing", "Quiesced"
+FULL, INCREMENTAL = "Full", "Incremental"
+TRACKER = "VirtualMachineBackupTracker"
+FINALIZER_BACKUP = "backup.kubevirt.io/vmbackup-protection"
+
 
 class VirtualMachineBackupSpec(Struct):
     """What is backed up."""
@@ -87,3 +92,8 @@ class VirtualMachineBackupTracker(Struct):
     spec: Annotated[VirtualMachineBackupTrackerSpec, REQUIRED] = field(default_factory=VirtualMachineBackupTrackerSpec)
     #: Where they stand.
     status: VirtualMachineBackupTrackerStatus = field(default_factory=VirtualMachineBackupTrackerStatus)
+
+
+def is_over(backup: VirtualMachineBackup) -> bool:
+    """It is there, or never will be."""
+    return any(each.type in (COMPLETE, FAILED) and each.status == "True" for each in backup.status.conditions)

@@ -167,6 +167,18 @@ class BackupVolume(Struct):
     volume_name: str  #: The volume.
 
 
+class BackupRequest(Struct):
+    """What is asked of the node."""
+
+    volume: str = ""  #: The utility volume that takes it.
+    directory: str = ""  #: The directory in there.
+    checkpoint: str = ""  #: The checkpoint that it makes.
+    since: str = ""  #: The checkpoint since which changes count.
+    skip_quiesce: bool = False  #: Do not freeze the guest's filesystems.
+    keep: list[str] = []  #: Checkpoints that other backups build on.
+    abort: bool = False  #: Give it up.
+
+
 class BackupStatus(Struct):
     """A backup that runs."""
 
@@ -179,6 +191,9 @@ class BackupStatus(Struct):
     checkpoint_name: str = ""  #: The checkpoint it made.
     quiesce_status: str = ""  #: Whether the guest's filesystems were frozen.
     volumes: list[BackupVolume] = []  #: The volumes.
+    incremental: bool = False  #: Whether it holds only what has changed.
+    broken: str = ""  #: Why it holds everything although only changes were asked for.
+    request: BackupRequest | None = None  #: What is asked of the node.
 
 
 class ChangedBlockTrackingStatus(Struct):

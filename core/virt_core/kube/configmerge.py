@@ -26,6 +26,7 @@ _PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 _ROLLOUT = ("LiveUpdate", "Stage")
 _CUSTOM_PROFILE = ("seccompConfiguration", "virtualMachineInstanceProfile", "customProfile")
 _LOCAL_PROFILE = (*_CUSTOM_PROFILE, "localhostProfile")
+_TRACKED = "changedBlockTrackingLabelSelectors"
 _ROLE_AGGREGATION = ("AggregateToDefault", "Manual")
 _ARCHITECTURES = ("amd64", "arm64", "s390x")
 
@@ -123,6 +124,8 @@ def _life(given: Document, config: ClusterConfig) -> dict[str, Any]:
         "disable_free_page_reporting": _at(given, "virtualMachineOptions", "disableFreePageReporting") is not None,
         "disable_serial_console_log": _at(given, "virtualMachineOptions", "disableSerialConsoleLog") is not None,
         "vm_state_storage_class": given.get("vmStateStorageClass"),
+        "tracked_namespaces": _selector(_at(given, _TRACKED, "namespaceLabelSelector")),
+        "tracked_vms": _selector(_at(given, _TRACKED, "virtualMachineLabelSelector")),
     }
 
 

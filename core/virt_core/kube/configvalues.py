@@ -118,6 +118,8 @@ class ClusterConfig:
     pvc_tolerate_less_space_percent: int = 10
     minimum_reserve_pvc_bytes: int = 131072
     vm_state_storage_class: str = ""
+    tracked_namespaces: LabelSelector | None = None  #: Whose VMs' changed blocks are tracked.
+    tracked_vms: LabelSelector | None = None  #: Likewise, by the labels of VMs.
     # Logs: by component (virtAPI, virtController, virtHandler, virtLauncher) and by node
     log_verbosity: Mapping[str, int] = field(default_factory=lambda: _EMPTY)
     node_verbosity: Mapping[str, int] = field(default_factory=lambda: _EMPTY)

@@ -10,7 +10,7 @@ from virt_core.apis import bindingplugins, counter, names, travel
 from virt_core.apis.bindingplugins import NO_PLUGINS, Configured
 from virt_core.apis.bindings import MOVES_ELSEWHERE, STAYS
 from virt_core.apis.devices import Interface
-from virt_core.apis.keptstate import keeps_tpm, keeps_variables
+from virt_core.apis.keptstate import keeps_tpm, keeps_variables, tracks_blocks
 from virt_core.apis.launchsecurity import PV, TDX, protection
 from virt_core.apis.nodedevices import claimed_networks
 from virt_core.apis.owncpus import sees_cells
@@ -81,6 +81,9 @@ def _stored(vmi: VirtualMachineInstance) -> Tie:
         return names.REASON_DISKS_NOT_MIGRATABLE, "what its TPM has stored cannot move with it yet"
     if keeps_variables(vmi.spec) and not _is_everywhere(vmi, names.STATUS_KEPT_STATE):
         text = "only one node at a time reaches the claim with what its firmware has stored"
+        return names.REASON_DISKS_NOT_MIGRATABLE, text
+    if tracks_blocks(vmi) and not _is_everywhere(vmi, names.STATUS_KEPT_STATE):
+        text = "only one node at a time reaches the claim that says which blocks of its disks have changed"
         return names.REASON_DISKS_NOT_MIGRATABLE, text
     return None
 

@@ -34,7 +34,7 @@ from virt_core.kube.vmistatus import (
     with_phase,
     without_condition,
 )
-from virt_handler.decisions import hotplug, interfaces, memorydumps, migratable, moving
+from virt_handler.decisions import backups, hotplug, interfaces, memorydumps, migratable, moving
 from virt_handler.decisions.agents import unsupported
 from virt_handler.decisions.domains import End, is_alive
 from virt_handler.decisions.foretold import forecast_told
@@ -156,6 +156,7 @@ def _running(
         current_cpu_topology=_topology(vmi, status, domain),
         fs_freeze_status="frozen" if domain.filesystems_frozen else "",
         selinux_context=status.selinux_context or "none",
+        changed_block_tracking=backups.told(vmi, domain, view.backups_refused, now),
     )
 
 
@@ -189,6 +190,8 @@ def is_urgent(old: VirtualMachineInstance, new: VirtualMachineInstance) -> bool:
     if hotplug.notes(old.status.volume_status, new.status.volume_status):
         return True
     if _milestones(old.status) != _milestones(new.status) or travel.untold(old) != travel.untold(new):
+        return True
+    if old.status.changed_block_tracking != new.status.changed_block_tracking:
         return True
     return old.status.phase != new.status.phase or _message(old.status, paused) != _message(new.status, paused)
 

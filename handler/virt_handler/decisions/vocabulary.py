@@ -121,6 +121,8 @@ class View:
     mounts: Mounts | None = None
     #: Why the launcher began no memory dump, by file.
     dumps_refused: dict[str, str] = field(default_factory=dict)
+    #: Likewise no backup, by its name and start.
+    backups_refused: dict[str, str] = field(default_factory=dict)
     #: How far a target is made ready, and the way to it once it is open.
     prepared: Work = field(default_factory=Work)
     way: Way | None = None

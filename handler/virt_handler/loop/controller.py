@@ -155,6 +155,7 @@ class HandlerController:
         later_s = self._report(session, vmi, view, step) if vmi is not None else None
         if vmi is not None and session.role is Role.ACTIVE:
             self._p.volumes.dump(session, vmi)
+            self._p.volumes.back_up(session, vmi)
         if vmi is not None and session.role is Role.TARGET:
             self._tell_arrival(session, vmi, view)
         if step.action is Action.CLEAN_UP:

@@ -80,6 +80,7 @@ class Session:
         #: The hot-plugged volumes in the Pod; None: nobody has looked yet.
         self.mounts: Mounts | None = None
         self.dumps_refused: dict[str, str] = {}
+        self.backups_refused: dict[str, str] = {}
         self._mount_at: datetime | None = None
         #: When a change of lesser weight was last written.
         self.told_at: datetime | None = None
@@ -113,6 +114,7 @@ class Session:
                 alive_since=self._alive_since,
                 mounts=self.mounts,
                 dumps_refused=dict(self.dumps_refused),
+                backups_refused=dict(self.backups_refused),
                 prepared=self._prepared,
                 way=self._way,
                 foreseen=self._forecast,
@@ -209,6 +211,11 @@ class Session:
         """Only the last counts: a launcher writes one at a time."""
         with self.lock:
             self.dumps_refused = {file: why}
+
+    def backup_refused(self, key: str, why: str) -> None:
+        """Only the last counts, as above."""
+        with self.lock:
+            self.backups_refused = {key: why}
 
     def may_mount(self) -> bool:
         with self.lock:

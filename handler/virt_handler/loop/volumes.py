@@ -11,13 +11,14 @@ from virt_core.kube.recorder import EventRecorder
 from virt_core.kube.workqueue import WorkQueue
 from virt_core.rpc.status import RpcFailure
 from virt_core.runtime.logs import get_logger
-from virt_handler.decisions import hotplug, memorydumps
+from virt_handler.decisions import backups, hotplug, memorydumps
 from virt_handler.decisions.domains import is_alive
 from virt_handler.decisions.hotplug import Mounts, Work
 from virt_handler.loop.errands import Errands
 from virt_handler.loop.sessions import Session
 from virt_handler.pods.launchers import Launcher
 from virt_handler.pods.plugging import NotThereError, Plugging
+from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 log = get_logger(__name__)
 
@@ -73,6 +74,33 @@ class Volumes:
                 return
             session.dump_refused(file, failure.message or str(failure))
         self._queue.add(session.key)
+
+    def back_up(self, session: Session, vmi: VirtualMachineInstance) -> None:
+        """Lets the launcher begin the backup that is asked for, or give it up."""
+        launcher, domain = session.launcher, session.view().domain
+        if launcher is None or session.is_gone or domain is None or not is_alive(domain):
+            return
+        if (request := backups.due(vmi, domain, session.backups_refused)) is not None:
+            self._errands.start(session, "backup", partial(self._begin_backup, session, launcher, request))
+        elif name := backups.to_abort(vmi, domain):
+            self._errands.start(session, "backup", partial(self._abort_backup, session, launcher, name))
+
+    def _begin_backup(self, session: Session, launcher: Launcher, request: pb.BeginBackupRequest) -> None:
+        try:
+            launcher.begin_backup(request)
+        except RpcFailure as failure:
+            if failure.transient:
+                self._queue.add_after(session.key, _RETRY_S)
+                return
+            session.backup_refused(backups.key(request.name, request.started), failure.message or str(failure))
+        self._queue.add(session.key)
+
+    def _abort_backup(self, session: Session, launcher: Launcher, name: str) -> None:
+        try:
+            launcher.abort_backup(name)
+        except RpcFailure as failure:
+            log.warning("a backup could not be given up", vmi=session.key, backup=name, error=str(failure))
+        self._queue.add_after(session.key, _RETRY_S)
 
     def _look(self, session: Session, launcher: Launcher) -> None:
         try:

@@ -145,6 +145,13 @@ class Launcher:
     def release_state(self) -> None:
         self._call(self._stub.ReleaseState, pb.ReleaseStateRequest())
 
+    def begin_backup(self, request: pb.BeginBackupRequest) -> None:
+        """Returns when it has begun."""
+        self._call(self._stub.BeginBackup, request)
+
+    def abort_backup(self, name: str) -> None:
+        self._call(self._stub.AbortBackup, pb.AbortBackupRequest(name=name))
+
     def get_sev_info(self) -> pb.GetSevInfoResponse:
         answer: pb.GetSevInfoResponse = self._call(self._stub.GetSevInfo, pb.GetSevInfoRequest())
         return answer

@@ -43,8 +43,9 @@ def converge(
 
     def check(volume: str) -> None:
         source = prepared.sources.get(volume)
-        if source is not None and source.identity is not None:
-            check_held(read_pid(), [source.identity])
+        held = (source.identity, source.layer) if source is not None else ()
+        if files := [each for each in held if each is not None]:
+            check_held(read_pid(), files)
 
     apply(hypervisor, [change for change in changes if not isinstance(change, NeedsRestart)], check)
     larger = grow(hypervisor, preparer.rooms(vmi, there), live)

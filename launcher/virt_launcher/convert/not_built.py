@@ -6,6 +6,6 @@ from __future__ import annotations
 NOT_BUILT: tuple[tuple[str, str], ...] = (
     (
         "domain.devices.disks[].changedBlockTracking",
-        "the backup of a VM is not built yet; copy the claims of a stopped VM by your storage's own means",
+        "changed block tracking by disk is not built yet; choose VMs by changedBlockTrackingLabelSelectors",
     ),
 )

@@ -10,9 +10,11 @@ from pathlib import Path
 from virt_core.apis import names
 from virt_core.apis.credentials import Way, deliveries
 from virt_core.apis.devices import Disk
+from virt_core.apis.keptstate import tracked_volumes, tracks_blocks
 from virt_core.apis.tags import tag_paths
 from virt_core.apis.vmi import VirtualMachineInstance
-from virt_core.apis.volumes import Volume
+from virt_core.apis.volumes import Volume, claim_of
+from virt_core.runtime.logs import get_logger
 from virt_core.runtime.record import record
 from virt_launcher.disks import cloud_init, file_volumes, iso
 from virt_launcher.disks.claims import ClaimDisks
@@ -31,6 +33,8 @@ from virt_launcher.errors import InvalidVMIError
 from virt_launcher.process.children import Children
 from virt_launcher.settings import Paths
 
+log = get_logger(__name__)
+
 
 @record(slots=True)
 class Prepared:
@@ -47,8 +51,8 @@ class Prepared:
 
     def identities(self) -> list[Identity]:
         """The files that QEMU must turn out to hold."""
-        disks = [source.identity for source in self.sources.values() if source.identity is not None]
-        return disks + self.files
+        pairs = ((source.identity, source.layer) for source in self.sources.values())
+        return [each for pair in pairs for each in pair if each is not None] + self.files
 
     def tell(self, devices: Sequence[cloud_init.Device]) -> None:
         self.jobs += [begin(devices) for begin in self.untold]
@@ -69,8 +73,9 @@ class DiskPreparer:
             lambda plan, _volume, _vmi: plan
         )
 
-    def prepare(self, vmi: VirtualMachineInstance, made: Container[str] = ()) -> Prepared:
-        """`made` are volumes that a running machine has already; nothing of theirs is touched."""
+    def prepare(self, vmi: VirtualMachineInstance, made: Container[str] = (), *, arriving: bool = False) -> Prepared:
+        """`made` are volumes that a running machine has already; nothing of theirs is touched. `arriving`: the machine
+        runs elsewhere still, and uses what both launchers see."""
         prepared = Prepared(kernel=self._kernel(vmi), firmware=self._firmware(vmi))
         wanted = {disk.name for disk in vmi.spec.domain.devices.disks if disk.name not in made}
         for index, volume in enumerate(vmi.spec.volumes):
@@ -78,6 +83,8 @@ class DiskPreparer:
                 self._volume(vmi, index, volume, prepared)
         for index, disk in enumerate(vmi.spec.domain.devices.disks):
             self._match(index, disk, prepared)
+        if tracks_blocks(vmi):
+            self._track(vmi, prepared, arriving=arriving)
         return prepared
 
     def rooms(self, vmi: VirtualMachineInstance, there: Container[str]) -> dict[str, int]:
@@ -152,6 +159,24 @@ class DiskPreparer:
 
         field = f"spec.domain.devices.disks[{index}].blockSize.matchVolume"
         prepared.sources[disk.name] = matched(prepared.sources[disk.name], field)
+
+    def _track(self, vmi: VirtualMachineInstance, prepared: Prepared, *, arriving: bool) -> None:
+        """A machine whose blocks cannot be tracked runs all the same; its backups wait, and its status says so."""
+        from virt_launcher.disks import tracking  # Few machines need it.
+
+        directory = self._paths.kept_state / names.KEPT_BLOCKS
+        places = {volume.name: index for index, volume in enumerate(vmi.spec.volumes)}
+        for volume in tracked_volumes(vmi.spec):
+            source, name = prepared.sources.get(volume.name), volume.name
+            if source is None or source.read_only:
+                continue
+            try:
+                layer = tracking.layer_of(
+                    directory, name, claim_of(volume) or name, source, f"spec.volumes[{places[name]}]"
+                )
+                prepared.sources[name] = tracking.lay(source, layer, in_use=arriving)
+            except OSError as error:
+                log.warning("the changed blocks of a volume cannot be tracked", volume=name, error=str(error))
 
     def _firmware(self, vmi: VirtualMachineInstance) -> FirmwareFiles:
         firmware = vmi.spec.domain.firmware

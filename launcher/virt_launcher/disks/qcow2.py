@@ -38,13 +38,14 @@ def create(path: Path, virtual_size: int, backing: Backing | None = None) -> Non
     temporary = path.with_name(f".{path.name}.new")
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o640)
     try:
-        _write(fd, virtual_size, backing)
+        write(fd, virtual_size, backing)
     finally:
         os.close(fd)
     temporary.rename(path)
 
 
-def _write(fd: int, virtual_size: int, backing: Backing | None) -> None:
+def write(fd: int, virtual_size: int, backing: Backing | None = None) -> None:
+    """Into an empty file."""
     l1_entries = max(-(-virtual_size // _BYTES_PER_L1_ENTRY), 1)
     l1_clusters = round_up(l1_entries * 8, _CLUSTER) // _CLUSTER
     clusters = 3 + l1_clusters

@@ -40,6 +40,8 @@ class DiskSource:
     preallocated: bool = False
     #: The file that was checked, where somebody else could exchange it.
     identity: Identity | None = None
+    #: The layer over that file in which changed blocks are tracked.
+    layer: Identity | None = None
     #: What it is made of, where the disk is to be like it.
     blocks: BlockSizes | None = None
 

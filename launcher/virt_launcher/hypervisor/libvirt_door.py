@@ -20,7 +20,7 @@ from virt_launcher.hypervisor.libvirt_errors import UNREADABLE, translate
 from virt_launcher.hypervisor.libvirt_guest import GuestDoor
 from virt_launcher.hypervisor.libvirt_host import CONNECT_DEADLINE_S, open_connection
 from virt_launcher.hypervisor.libvirt_sev import SevDoor
-from virt_launcher.hypervisor.ports import Change, Facts, JobFigures
+from virt_launcher.hypervisor.ports import BackupEnd, Change, Facts, JobFigures
 from virt_launcher.hypervisor.states import state_and_reason
 
 if TYPE_CHECKING:
@@ -230,6 +230,34 @@ class LibvirtDoor(GuestDoor, SevDoor):
 
         with self._asking() as connection, self._machine() as domain:
             restore(connection, domain, path)
+
+    def checkpoints(self) -> tuple[str, ...]:
+        with self._machine() as domain:
+            return tuple(str(each.getName()) for each in domain.listAllCheckpoints(0))
+
+    def redefine_checkpoint(self, xml: str) -> None:
+        from virt_launcher.hypervisor.libvirt_backup import REDEFINE
+
+        with self._machine() as domain:
+            domain.checkpointCreateXML(xml, REDEFINE)
+
+    def delete_checkpoint(self, name: str, *, forget: bool = False) -> None:
+        from virt_launcher.hypervisor.libvirt_backup import FORGET
+
+        with self._machine() as domain:
+            domain.checkpointLookupByName(name, 0).delete(FORGET if forget else 0)
+
+    def begin_backup(self, backup: str, checkpoint: str) -> None:
+        from virt_launcher.hypervisor.libvirt_backup import REUSE
+
+        with self._machine() as domain:
+            domain.backupBegin(backup, checkpoint or None, REUSE)
+
+    def backup_end(self) -> BackupEnd | None:
+        from virt_launcher.hypervisor.libvirt_backup import end_of
+
+        with self._machine() as domain:
+            return end_of(domain)
 
     def start_dirty_rate(self, seconds: int) -> None:
         with self._machine() as domain:

@@ -139,6 +139,14 @@ class JobFigures:
     downtime_ms: int = 0
 
 
+@record(frozen=True, slots=True)
+class BackupEnd:
+    """How a backup went; `failure` is empty when all of it is there."""
+
+    failure: str = ""
+    aborted: bool = False
+
+
 class Hypervisor(Protocol):
     def version(self) -> int:
         """libvirt's, as 9000000 for 9.0.0."""
@@ -207,6 +215,27 @@ class Hypervisor(Protocol):
 
     def restore(self, path: str) -> None:
         """Instead of `start`: the defined machine, with memory and devices out of such a file. It stands still."""
+        ...
+
+    def checkpoints(self) -> tuple[str, ...]:
+        """The names of those that libvirt knows of the running machine."""
+        ...
+
+    def redefine_checkpoint(self, xml: str) -> None:
+        """Tells libvirt of one that a former machine made. LauncherError when its bitmaps are not there, or broken."""
+        ...
+
+    def delete_checkpoint(self, name: str, *, forget: bool = False) -> None:
+        """With its bitmaps; `forget`: they stay, and only libvirt knows of it no more."""
+        ...
+
+    def begin_backup(self, backup: str, checkpoint: str) -> None:
+        """Begins to write into files that are there; without a checkpoint if that is empty. Returns when the instant
+        that is saved has passed."""
+        ...
+
+    def backup_end(self) -> BackupEnd | None:
+        """None while it is written."""
         ...
 
     def start_dirty_rate(self, seconds: int) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from virt_core.apis import handoffs, names
-from virt_core.apis.keptstate import keeps_state
+from virt_core.apis.keptstate import keeps_state, tracks_blocks
 from virt_core.apis.owncpus import is_dedicated
 from virt_core.apis.vmi import VirtualMachineInstance
 from virt_core.runtime.logs import get_logger
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from virt_launcher.converge.changes import NeedsRestart
     from virt_launcher.convert.cpuplan import HostCpu
     from virt_launcher.domain.machine import CpuTune
+    from virt_launcher.machine.backup import Backups, Order
     from virt_launcher.machine.life_signs import Silence
     from virt_launcher.machine.memory_dump import MemoryDumps
     from virt_launcher.moves.reception import Expected
@@ -109,6 +110,7 @@ class DomainManager:
         #: What was never seen of the guest.
         self.silence: Callable[[], Silence | None] = lambda: None
         self._dumps: MemoryDumps | None = None
+        self._backups: Backups | None = None
         self.attestation = Attestation(hypervisor, self._modifying, self._require)
         self.handoffs: dict[str, int] = {}
         self.synced = Synced()
@@ -132,8 +134,15 @@ class DomainManager:
         dump = self._dumps.last if self._dumps is not None else None
         if self._dumps is not None:
             seen = self._dumps.shown(seen)
+        backup = self._backups.last if self._backups is not None else None
         return replace(
-            seen, filesystems_frozen=frozen, credentials=credentials, silence=silence, move=move, memory_dump=dump
+            seen,
+            filesystems_frozen=frozen,
+            credentials=credentials,
+            silence=silence,
+            move=move,
+            memory_dump=dump,
+            backup=backup,
         )
 
     def stamp(self, handoff: str) -> None:
@@ -203,6 +212,33 @@ class DomainManager:
         """A guest that goes on makes its saved state worthless, and its disks with it."""
         if self._dumps is not None and self._dumps.holds_still:
             raise error("the machine stands still while its state is saved")
+
+    @property
+    def backups(self) -> Backups:
+        """Imported only here: most machines have none."""
+        if self._backups is None:
+            from virt_launcher.machine.backup import Backups
+
+            paths = self._settings.paths
+            self._backups = Backups(
+                self._hypervisor,
+                self.controls,
+                directory=paths.hotplug,
+                layers=paths.kept_state / names.KEPT_BLOCKS,
+                modifying=self._modifying,
+                read_pid=self._monitor.read_pid,
+                on_news=self.on_news,
+            )
+        return self._backups
+
+    def back_up(self, order: Order) -> None:
+        """Begins. Holds no lock while it is written."""
+        with self._modifying():
+            self._require()
+            self._demand_free()
+            if self.moving:
+                raise UnavailableError("the machine is being moved to another node")
+            self.backups.begin(order)
 
     def shut_down(self) -> None:
         with self._modifying():
@@ -274,7 +310,16 @@ class DomainManager:
 
         with self._modifying():
             self._demand_free()
+            self._leave_backups(vmi)
             self.traffic.leave(vmi, wishes, tune_there, self._settings.paths)
+
+    def _leave_backups(self, vmi: VirtualMachineInstance) -> None:
+        if not tracks_blocks(vmi):
+            return
+        if self.backups.under_way:
+            raise WrongStateError("the machine is being backed up; it can move when that is over")
+        self._require()
+        self.backups.forget_checkpoints()
 
     def disk_facts(self, vmi: VirtualMachineInstance) -> dict[str, tuple[int, int]]:
         """Checksum and size, by volume. Holds no lock: it reads for a while, and what it reads does not change."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 from dataclasses import field, replace
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from virt_core.apis import names
 from virt_core.apis.arrival import is_whole
 from virt_core.runtime.record import record
 from virt_launcher.convert.consoles import AGENT_CHANNEL
@@ -16,6 +18,7 @@ from virt_launcher.hypervisor.ports import ALIVE, RUNS, AgentInfo, AgentInterfac
 
 if TYPE_CHECKING:
     from virt_launcher.converge.changes import NeedsRestart
+    from virt_launcher.machine.backup import Backup
     from virt_launcher.machine.life_signs import Silence
     from virt_launcher.machine.memory_dump import Dump
 
@@ -108,6 +111,9 @@ class MachineView:
     memory_dump: Dump | None = None
     #: It stands still since its state was saved.
     held: bool = False
+    backup: Backup | None = None
+    #: Volumes of which it is known which blocks have changed.
+    tracked: tuple[str, ...] = ()
 
     @property
     def alive(self) -> bool:
@@ -136,7 +142,13 @@ def compose(name: str, facts: Facts, domain: Domain, agent: AgentView) -> Machin
         processors=(domain.vcpu.current or domain.vcpu.value or 0) if domain.vcpu is not None else 0,
         disk_targets=tuple((_plain(d.alias), d.target or "") for d in domain.devices.disks if d.alias and _holds(d)),
         emulated=domain.type == "qemu",
+        tracked=tuple(_plain(d.alias) for d in domain.devices.disks if d.source_file and is_layer(d.source_file)),
     )
+
+
+def is_layer(path: str) -> bool:
+    """Over a raw disk, with the bitmaps of its changes."""
+    return PurePath(path).parent.name == names.KEPT_BLOCKS
 
 
 def _memory(domain: Domain) -> int:

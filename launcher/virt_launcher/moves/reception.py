@@ -41,7 +41,7 @@ def make_ready(
     """Raises InvalidVMIError, with what is missing here."""
     vmi = replace(vmi, spec=without_coming(vmi.spec, vmi.status))
     _make_room(vmi, paths)
-    prepared = preparer.prepare(vmi)
+    prepared = preparer.prepare(vmi, arriving=True)
     _compare(vmi, prepared)
     context = context_of(vmi, prepared)
     return Expected(prepared, context, convert(context))

@@ -242,6 +242,26 @@ class LauncherService(LauncherServicer):
         self._command(self._manager.release_state)
         return pb.ReleaseStateResponse()
 
+    def BeginBackup(self, request: pb.BeginBackupRequest, context: grpc.ServicerContext) -> pb.BeginBackupResponse:
+        from virt_launcher.machine.backup import Order
+
+        order = Order(
+            name=request.name,
+            started=request.started,
+            volume=request.volume,
+            directory=request.directory,
+            checkpoint=request.checkpoint,
+            since=request.since,
+            skip_quiesce=request.skip_quiesce,
+            keep=tuple(request.keep),
+        )
+        self._command(lambda: self._manager.back_up(order))
+        return pb.BeginBackupResponse()
+
+    def AbortBackup(self, request: pb.AbortBackupRequest, context: grpc.ServicerContext) -> pb.AbortBackupResponse:
+        self._command(lambda: self._manager.backups.abort(request.name))
+        return pb.AbortBackupResponse()
+
     def _command(self, command: Callable[[], None]) -> None:
         with translated():
             command()

@@ -12,6 +12,7 @@ from virt_launcher.machine.state import CredentialsView, InterfaceView, MachineV
 from virt_protos.launcher.v1 import launcher_pb2 as pb
 
 if TYPE_CHECKING:
+    from virt_launcher.machine.backup import Backup
     from virt_launcher.machine.life_signs import Silence
     from virt_launcher.machine.memory_dump import Dump
 
@@ -50,7 +51,13 @@ def domain_message(view: MachineView) -> pb.Domain:
         move=move_message(view.move),
         silence=silence_message(view.silence),
         memory_dump=dump_message(view.memory_dump, held=view.held),
+        backup=backup_message(view.backup),
+        tracked_volumes=view.tracked,
     )
+
+
+def backup_message(backup: Backup | None) -> pb.Backup | None:
+    return None if backup is None else pb.Backup(**asdict(backup))
 
 
 _DUMP_KINDS = {

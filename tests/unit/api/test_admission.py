@@ -318,3 +318,11 @@ def test_even_parity_is_the_clusters_wish_for_isolated_emulators() -> None:
     for config in (CONFIG, replace(CONFIG, even_parity=""), replace(aligned, even_parity=None)):
         assert key not in create(obj, using=hooks(config=config)).admitted["metadata"]["annotations"]
     assert key not in create(vmi(), using=hooks(config=aligned)).admitted["metadata"]["annotations"]
+
+
+def test_only_virt_controller_says_that_changed_blocks_are_tracked() -> None:
+    tracking = {"state": "Initializing"}
+    manifest = {**vmi(), "status": {"changedBlockTracking": tracking, "phase": "Running"}}
+    assert "changedBlockTracking" not in create(manifest).admitted["status"]
+    ours = create(manifest, user=CONTROLLER).admitted["status"]
+    assert (ours["changedBlockTracking"], ours["phase"]) == (tracking, "Pending")

@@ -172,7 +172,8 @@ BAD: list[tuple[str, dict[str, Any], tuple[str, str]]] = [
     ("VirtualMachineClone", {"source": VM, "volumeNamePolicy": "x"}, ("spec.volumeNamePolicy", INVALID)),
     ("VirtualMachineBackup", {"source": VM}, ("spec.pvcName", REQUIRED)),
     ("VirtualMachineBackup", {**BACKUP, "mode": "x"}, ("spec.mode", INVALID)),
-    ("VirtualMachineBackup", {**BACKUP, "mode": "Pull"}, ("spec.tokenSecretRef", REQUIRED)),
+    ("VirtualMachineBackup", {**BACKUP, "mode": "Pull", "tokenSecretRef": "t"}, ("spec.mode", INVALID)),
+    ("VirtualMachineBackup", {**BACKUP, "ttlDuration": "soon"}, ("spec.ttlDuration", INVALID)),
     ("VirtualMachineBackup", {**BACKUP, "source": {**VM, "kind": "Pod"}}, ("spec.source.kind", INVALID)),
     ("VirtualMachineBackupTracker", {"source": {**VM, "kind": "Pod"}}, ("spec.source.kind", INVALID)),
 ]
@@ -225,7 +226,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
             "newSMBiosSerial": "x",
         },
     ),
-    ("VirtualMachineBackup", {**BACKUP, "mode": "Pull", "tokenSecretRef": "t"}),
+    ("VirtualMachineBackup", {**BACKUP, "mode": "Push", "ttlDuration": "30m"}),
     ("VirtualMachineBackupTracker", {"source": VM}),
 ]
 

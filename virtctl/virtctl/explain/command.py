@@ -13,7 +13,7 @@ import click
 
 from virtctl.cli import command as declare
 from virtctl.options import Settings
-from virtctl.targets import VM, VMCLONE, VMEXPORT, VMI, VMIM, VMRESTORE, VMSNAPSHOT, Target, parse_target
+from virtctl.targets import VM, VMBACKUP, VMCLONE, VMEXPORT, VMI, VMIM, VMRESTORE, VMSNAPSHOT, Target, parse_target
 
 if TYPE_CHECKING:
     from virt_core.kube.client import KubeClient
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from virtctl.session import Session
 
 NETWORK = "network"
-_KINDS = (VM, VMI, VMIM, VMSNAPSHOT, VMRESTORE, VMCLONE, VMEXPORT)
+_KINDS = (VM, VMI, VMIM, VMSNAPSHOT, VMRESTORE, VMCLONE, VMEXPORT, VMBACKUP)
 _POLL_S = 0.5
 
 
@@ -80,6 +80,10 @@ def view_of(kind: str) -> View:
         from virtctl.explain import exports
 
         return View(gathering.gather_export, exports.standing_of, exports.explained, _in_phase("Ready"))
+    if kind == VMBACKUP:
+        from virtctl.explain import backups
+
+        return View(gathering.gather_backup, backups.standing_of, backups.explained, _in_phase("Complete"))
     if kind == VMIM:
         from virtctl.explain import moves
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from virt_core.apis.backup import VirtualMachineBackup
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.export import VirtualMachineExport
 from virt_core.apis.meta import ObjectMeta
@@ -89,6 +90,11 @@ def _network(client: KubeClient, vmi: VirtualMachineInstance) -> NetworkReport |
 def gather_export(client: KubeClient, namespace: str, name: str) -> VirtualMachineExport:
     """Raises NotFound."""
     return client.get(VirtualMachineExport, name, namespace)
+
+
+def gather_backup(client: KubeClient, namespace: str, name: str) -> VirtualMachineBackup:
+    """Raises NotFound."""
+    return client.get(VirtualMachineBackup, name, namespace)
 
 
 def gather_move(client: KubeClient, namespace: str, name: str) -> Facts:

@@ -62,9 +62,12 @@ STORAGE: tuple[Feature, ...] = (
              " and tar.gz; the token counts as a header only; external links where virt-controller is told how virt-api"
              " is reached. Not that of a backup", kinds="VirtualMachineExport", gates="VMExport"),
     _storage(NOT_YET, "the export of a VM as an OCI artifact", gates="OCIExport"),
-    _storage(NOT_YET, "the backup of a VM", "copy the claims of a stopped VM by your storage's own means",
-             kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup",
-             fields="domain.devices.disks[].changedBlockTracking", subresources="backup redefine-checkpoint"),
+    _storage(GATED, "the backup of a VM", "of the disks of a running machine, whole or what has changed, pushed into a"
+             " claim as qcow2; chains last over a restart; over a move they were not tried. Pull mode is refused",
+             kinds="VirtualMachineBackup VirtualMachineBackupTracker", gates="IncrementalBackup"),
+    _storage(NOT_YET, "changed block tracking by disk", "choose VMs by changedBlockTrackingLabelSelectors",
+             fields="domain.devices.disks[].changedBlockTracking",
+             subresources="backup redefine-checkpoint"),
     _storage(WORKS, "a memory dump", "into a claim, while the machine runs",
              fields="volumes[].memoryDump", subresources="memorydump removememorydump"),
     _storage(WORKS, "the hibernation of a VM", "Virtpod's own: memory and devices in a claim; the next start goes on"

@@ -449,6 +449,8 @@ class Domain(_message.Message):
     MOVE_FIELD_NUMBER: _builtins.int
     SILENCE_FIELD_NUMBER: _builtins.int
     MEMORY_DUMP_FIELD_NUMBER: _builtins.int
+    BACKUP_FIELD_NUMBER: _builtins.int
+    TRACKED_VOLUMES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """`<namespace>_<name>`"""
     uuid: _builtins.str
@@ -497,6 +499,14 @@ class Domain(_message.Message):
     def memory_dump(self) -> Global___MemoryDump:
         """The last dump of the guest's memory; absent when there was none."""
 
+    @_builtins.property
+    def backup(self) -> Global___Backup:
+        """The last backup of its disks; absent when there was none."""
+
+    @_builtins.property
+    def tracked_volumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Volumes of which it is known which blocks have changed."""
+
     def __init__(
         self,
         *,
@@ -521,14 +531,163 @@ class Domain(_message.Message):
         move: Global___Move | None = ...,
         silence: Global___Silence | None = ...,
         memory_dump: Global___MemoryDump | None = ...,
+        backup: Global___Backup | None = ...,
+        tracked_volumes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "memory_dump", b"memory_dump", "move", b"move", "os_info", b"os_info", "silence", b"silence"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "backup", b"backup", "memory_dump", b"memory_dump", "move", b"move", "os_info", b"os_info", "silence", b"silence"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "agent_commands", b"agent_commands", "agent_connected", b"agent_connected", "agent_version", b"agent_version", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "memory_dump", b"memory_dump", "message", b"message", "move", b"move", "name", b"name", "os_info", b"os_info", "processors", b"processors", "reason", b"reason", "silence", b"silence", "state", b"state", "uuid", b"uuid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_credentials", b"access_credentials", "agent_commands", b"agent_commands", "agent_connected", b"agent_connected", "agent_version", b"agent_version", "backup", b"backup", "disk_targets", b"disk_targets", "emulated", b"emulated", "filesystems_frozen", b"filesystems_frozen", "graceful_shutdown_requested", b"graceful_shutdown_requested", "interfaces", b"interfaces", "machine_type", b"machine_type", "memory_bytes", b"memory_bytes", "memory_dump", b"memory_dump", "message", b"message", "move", b"move", "name", b"name", "os_info", b"os_info", "processors", b"processors", "reason", b"reason", "silence", b"silence", "state", b"state", "tracked_volumes", b"tracked_volumes", "uuid", b"uuid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Domain: _TypeAlias = Domain  # noqa: Y015
+
+@_typing.final
+class Backup(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    INCREMENTAL_FIELD_NUMBER: _builtins.int
+    BROKEN_FIELD_NUMBER: _builtins.int
+    QUIESCE_FIELD_NUMBER: _builtins.int
+    QUIESCE_MESSAGE_FIELD_NUMBER: _builtins.int
+    VOLUMES_FIELD_NUMBER: _builtins.int
+    ENDED_US_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    started: _builtins.str
+    """As the caller gave it."""
+    checkpoint: _builtins.str
+    incremental: _builtins.bool
+    """Holds only what has changed."""
+    broken: _builtins.str
+    """Why it holds everything although only changes were asked for."""
+    quiesce: _builtins.str
+    """QuiesceSucceeded, QuiesceFailed or QuiesceSkipped; empty: not yet."""
+    quiesce_message: _builtins.str
+    ended_us: _builtins.int
+    """Unix time in microseconds; 0 while it is written."""
+    failure: _builtins.str
+    """One sentence for people when there are no files; empty when they are whole."""
+    @_builtins.property
+    def volumes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        started: _builtins.str = ...,
+        checkpoint: _builtins.str = ...,
+        incremental: _builtins.bool = ...,
+        broken: _builtins.str = ...,
+        quiesce: _builtins.str = ...,
+        quiesce_message: _builtins.str = ...,
+        volumes: _abc.Iterable[_builtins.str] | None = ...,
+        ended_us: _builtins.int = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broken", b"broken", "checkpoint", b"checkpoint", "ended_us", b"ended_us", "failure", b"failure", "incremental", b"incremental", "name", b"name", "quiesce", b"quiesce", "quiesce_message", b"quiesce_message", "started", b"started", "volumes", b"volumes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Backup: _TypeAlias = Backup  # noqa: Y015
+
+@_typing.final
+class BeginBackupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STARTED_FIELD_NUMBER: _builtins.int
+    VOLUME_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    SKIP_QUIESCE_FIELD_NUMBER: _builtins.int
+    KEEP_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    started: _builtins.str
+    volume: _builtins.str
+    """The volume in the Pod that takes it, and the directory in there, which must be new."""
+    directory: _builtins.str
+    checkpoint: _builtins.str
+    """The checkpoint that it makes, if any, and the one since which changes count; empty: everything counts."""
+    since: _builtins.str
+    skip_quiesce: _builtins.bool
+    @_builtins.property
+    def keep(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Checkpoints that others still build on; all others go."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        started: _builtins.str = ...,
+        volume: _builtins.str = ...,
+        directory: _builtins.str = ...,
+        checkpoint: _builtins.str = ...,
+        since: _builtins.str = ...,
+        skip_quiesce: _builtins.bool = ...,
+        keep: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "directory", b"directory", "keep", b"keep", "name", b"name", "since", b"since", "skip_quiesce", b"skip_quiesce", "started", b"started", "volume", b"volume"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginBackupRequest: _TypeAlias = BeginBackupRequest  # noqa: Y015
+
+@_typing.final
+class BeginBackupResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginBackupResponse: _TypeAlias = BeginBackupResponse  # noqa: Y015
+
+@_typing.final
+class AbortBackupRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortBackupRequest: _TypeAlias = AbortBackupRequest  # noqa: Y015
+
+@_typing.final
+class AbortBackupResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbortBackupResponse: _TypeAlias = AbortBackupResponse  # noqa: Y015
 
 @_typing.final
 class MemoryDump(_message.Message):

@@ -174,6 +174,16 @@ class LauncherStub:
                 request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateRequest.SerializeToString,
                 response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateResponse.FromString,
                 _registered_method=True)
+        self.BeginBackup = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/BeginBackup',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.BeginBackupRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.BeginBackupResponse.FromString,
+                _registered_method=True)
+        self.AbortBackup = channel.unary_unary(
+                '/virtpod.launcher.v1.Launcher/AbortBackup',
+                request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.AbortBackupRequest.SerializeToString,
+                response_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.AbortBackupResponse.FromString,
+                _registered_method=True)
         self.GetDiskFacts = channel.unary_unary(
                 '/virtpod.launcher.v1.Launcher/GetDiskFacts',
                 request_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.GetDiskFactsRequest.SerializeToString,
@@ -370,6 +380,21 @@ class LauncherServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BeginBackup(self, request, context):
+        """Writes the machine's disks, or what has changed of them, into files of a volume that is in the Pod. Returns at once;
+        Domain.backup tells the rest. Idempotent for the same name and start.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AbortBackup(self, request, context):
+        """Ends the backup of that name if it is under way; nothing of it stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetDiskFacts(self, request, context):
         """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images.
         """
@@ -519,6 +544,16 @@ def add_LauncherServicer_to_server(servicer, server):
                     servicer.ReleaseState,
                     request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateRequest.FromString,
                     response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateResponse.SerializeToString,
+            ),
+            'BeginBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.BeginBackup,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.BeginBackupRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.BeginBackupResponse.SerializeToString,
+            ),
+            'AbortBackup': grpc.unary_unary_rpc_method_handler(
+                    servicer.AbortBackup,
+                    request_deserializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.AbortBackupRequest.FromString,
+                    response_serializer=virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.AbortBackupResponse.SerializeToString,
             ),
             'GetDiskFacts': grpc.unary_unary_rpc_method_handler(
                     servicer.GetDiskFacts,
@@ -1282,6 +1317,60 @@ class Launcher:
             '/virtpod.launcher.v1.Launcher/ReleaseState',
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateRequest.SerializeToString,
             virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.ReleaseStateResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BeginBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/BeginBackup',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.BeginBackupRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.BeginBackupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AbortBackup(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/virtpod.launcher.v1.Launcher/AbortBackup',
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.AbortBackupRequest.SerializeToString,
+            virt__protos_dot_launcher_dot_v1_dot_launcher__pb2.AbortBackupResponse.FromString,
             options,
             channel_credentials,
             insecure,

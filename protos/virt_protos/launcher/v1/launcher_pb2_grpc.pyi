@@ -86,6 +86,12 @@ class LauncherStub:
     """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest."""
     ReleaseState: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.ReleaseStateRequest, _launcher_pb2.ReleaseStateResponse]
     """Lets a guest go on that stands still since its state was saved. Nothing when it does not."""
+    BeginBackup: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.BeginBackupRequest, _launcher_pb2.BeginBackupResponse]
+    """Writes the machine's disks, or what has changed of them, into files of a volume that is in the Pod. Returns at once;
+    Domain.backup tells the rest. Idempotent for the same name and start.
+    """
+    AbortBackup: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.AbortBackupRequest, _launcher_pb2.AbortBackupResponse]
+    """Ends the backup of that name if it is under way; nothing of it stays."""
     GetDiskFacts: _grpc.UnaryUnaryMultiCallable[_launcher_pb2.GetDiskFactsRequest, _launcher_pb2.GetDiskFactsResponse]
     """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images."""
 
@@ -138,6 +144,12 @@ class LauncherAsyncStub(LauncherStub):
     """Writes the guest's memory into a file of a volume that is in the Pod. Returns at once; Domain.memory_dump tells the rest."""
     ReleaseState: _aio.UnaryUnaryMultiCallable[_launcher_pb2.ReleaseStateRequest, _launcher_pb2.ReleaseStateResponse]  # type: ignore[assignment]
     """Lets a guest go on that stands still since its state was saved. Nothing when it does not."""
+    BeginBackup: _aio.UnaryUnaryMultiCallable[_launcher_pb2.BeginBackupRequest, _launcher_pb2.BeginBackupResponse]  # type: ignore[assignment]
+    """Writes the machine's disks, or what has changed of them, into files of a volume that is in the Pod. Returns at once;
+    Domain.backup tells the rest. Idempotent for the same name and start.
+    """
+    AbortBackup: _aio.UnaryUnaryMultiCallable[_launcher_pb2.AbortBackupRequest, _launcher_pb2.AbortBackupResponse]  # type: ignore[assignment]
+    """Ends the backup of that name if it is under way; nothing of it stays."""
     GetDiskFacts: _aio.UnaryUnaryMultiCallable[_launcher_pb2.GetDiskFactsRequest, _launcher_pb2.GetDiskFactsResponse]  # type: ignore[assignment]
     """On the side that a machine is to leave: what the other side must know of its disks. Reads whole images."""
 
@@ -355,6 +367,24 @@ class LauncherServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_launcher_pb2.ReleaseStateResponse, _abc.Awaitable[_launcher_pb2.ReleaseStateResponse]]:
         """Lets a guest go on that stands still since its state was saved. Nothing when it does not."""
+
+    @_abc_1.abstractmethod
+    def BeginBackup(
+        self,
+        request: _launcher_pb2.BeginBackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.BeginBackupResponse, _abc.Awaitable[_launcher_pb2.BeginBackupResponse]]:
+        """Writes the machine's disks, or what has changed of them, into files of a volume that is in the Pod. Returns at once;
+        Domain.backup tells the rest. Idempotent for the same name and start.
+        """
+
+    @_abc_1.abstractmethod
+    def AbortBackup(
+        self,
+        request: _launcher_pb2.AbortBackupRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_launcher_pb2.AbortBackupResponse, _abc.Awaitable[_launcher_pb2.AbortBackupResponse]]:
+        """Ends the backup of that name if it is under way; nothing of it stays."""
 
     @_abc_1.abstractmethod
     def GetDiskFacts(
