@@ -397,10 +397,12 @@ def test_a_machine_is_hibernated_and_goes_on_at_its_next_start(rig: Rig) -> None
     eventually(lambda: rig.status()["hibernation"]["phase"] == "Saving")
     claim = f"/api/v1/namespaces/default/persistentvolumeclaims/{rig.status()['hibernation']['claimName']}"
     assert claim in rig.kube.objects
-    assert rig.kube.objects[VMI]["metadata"]["annotations"][names.ANNOTATION_SAVE_STATE] == "hibernate"
+    marked = lambda: rig.kube.objects[VMI]["metadata"].get("annotations", {}).get(names.ANNOTATION_SAVE_STATE)  # noqa: E731
+    eventually(lambda: marked() == "hibernate")
     told = {"targetFileName": file, "endTimestamp": "2026-01-01T12:00:00Z"}
     volume = {"name": names.VOLUME_MACHINE_STATE, "phase": "MemoryDumpCompleted", "memoryDumpVolume": told}
-    rig.phase("Succeeded", volumeStatus=[volume])
+    stamps = [{"phase": each, "phaseTransitionTimestamp": "2026-01-01T00:00:00Z"} for each in ("Running", "Succeeded")]
+    rig.phase("Succeeded", volumeStatus=[volume], phaseTransitionTimestamps=stamps)
     eventually(lambda: rig.status()["hibernation"]["phase"] == "Saved")
     assert rig.kube.objects[VM]["spec"].get("runStrategy") == "Halted"
     eventually(lambda: not rig.has(VMI))
