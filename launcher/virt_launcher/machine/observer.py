@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from virt_core.apis.arrival import SPLIT_REASONS
 from virt_launcher.domain.domain import from_xml
 from virt_launcher.errors import UnavailableError
 from virt_launcher.hypervisor.ports import ALIVE, Facts, Hypervisor, State
@@ -46,7 +47,10 @@ class Observer:
 
     def _read(self, facts: Facts) -> MachineView:
         domain = from_xml(self._hypervisor.describe())
-        self._agent.channel_is(facts.state in ALIVE and agent_channel_connected(domain))
+        # An agent's answer goes through the guest's memory: QEMU would wait for what is still at the other node, and
+        # hear nobody meanwhile, not even who brings the rest.
+        whole = facts.reason not in SPLIT_REASONS
+        self._agent.channel_is(facts.state in ALIVE and whole and agent_channel_connected(domain))
         view = compose(self._settings.domain_name, facts, domain, self._agent.view)
         if self._monitor.panicked and not view.alive:
             # By now libvirt has cleaned up and only says that the machine is off.
