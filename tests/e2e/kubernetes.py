@@ -65,6 +65,10 @@ class Kubernetes(Engine):
         ours = self.cluster.layout.cgroup
         return sorted(pid for pid, args in process_table() if _is_program(args, component) and _is_in(pid, ours))
 
+    def own_pids(self) -> list[int]:
+        """Of everything in a Pod of this cluster."""
+        return [pid for pid, _ in process_table() if _is_in(pid, self.cluster.layout.cgroup)]
+
     def log_of(self, component: str) -> str:
         select = ("-l", f"kubevirt.io={component}", "--tail=-1", "--prefix=false")
         return self.kubectl("-n", NAMESPACE, "logs", *select, "-c", component)
