@@ -76,6 +76,7 @@ def test_guest_moves_in(node: Node, launcher: FakeLauncher) -> None:
         # The label of the target goes and that of the node comes: the VMI leaves one watch and enters the other.
         launcher.tell(PAUSED)
         eventually(lambda: node.condition("Paused").get("reason") == "PausedByUser")
+        eventually(lambda: met(handler, POD_UID, Role.ACTIVE))
         pause(handler, node)
     assert launcher.calls.count("Pause") == 1
     assert not {"Shutdown", "Kill", "Delete"} & set(launcher.calls)
