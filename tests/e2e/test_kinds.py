@@ -9,7 +9,6 @@ import pytest
 
 from virt_core.apis.crdkinds import KINDS
 from virt_core.apis.registry import resource_by_kind
-from virt_core.apis.support.table import TODAY
 
 from .conftest import Space
 from .manifests import vmi
@@ -96,21 +95,6 @@ def test_what_counts_is_scaled(space: Space, kind: str) -> None:
 )
 def test_a_mistake_is_named(space: Space, kind: str, change: dict[str, Any], said: str) -> None:
     assert said in space.refuse(manifest(kind, {**specs()[kind], **change}))
-
-
-#: kind → a spec with which it was once stored, to wait for ever
-NOT_BUILT: dict[str, dict[str, Any]] = {
-    "VirtualMachineBackup": {"source": VM, "pvcName": "p"},
-    "VirtualMachineBackupTracker": {"source": VM},
-}
-
-
-def test_a_kind_that_nobody_would_work_on_is_refused_and_not_stored(space: Space) -> None:
-    assert {kind for feature in TODAY.missing for kind in feature.kinds} == set(NOT_BUILT)
-    for kind, spec in NOT_BUILT.items():
-        said = space.refuse(manifest(kind, spec))
-        assert "not built yet" in said, said
-        assert space.kubectl("get", resource_by_kind(kind).plural, "-o", "name") == ""
 
 
 def test_an_old_way_is_warned_about(space: Space) -> None:
