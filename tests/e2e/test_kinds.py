@@ -13,7 +13,6 @@ from virt_core.apis.registry import resource_by_kind
 from .conftest import Space
 from .manifests import vmi
 
-VM = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "machine"}
 LABELS = {"matchLabels": {"set": "x"}}
 
 
