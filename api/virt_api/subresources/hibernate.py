@@ -58,7 +58,7 @@ def check(vm: VirtualMachine, vmi: VirtualMachineInstance, claim: str) -> None:
     move = vmi.status.migration_state
     if move is not None and not move.completed and not move.failed:
         raise Problem(409, f"VM {name} is being migrated")
-    if why := words.obstacle(vmi.spec):
+    if why := words.obstacle_now(vmi):
         raise Problem(409, f"VM {name} cannot be hibernated: {why}")
     if any(c.type == names.CONDITION_RESTART_REQUIRED and c.status == names.TRUE for c in vm.status.conditions):
         raise Problem(409, f"VM {name} has changes that wait for a restart, so its state would not fit them later")

@@ -47,7 +47,7 @@ def hopeless(vmi: source.Vmi, disks: list[source.Disk]) -> str:
     """Why the memory will never be in the snapshot; empty: it may."""
     if vmi is None or vmi.status.phase != names.PHASE_RUNNING:
         return f"the VM does not run, and {words.ANNOTATION_MEMORY} asks for its memory"
-    if why := states.obstacle(vmi.spec):
+    if why := states.obstacle_now(vmi):
         return f"the memory cannot be saved: {why}"
     kind = vmi.metadata.annotations.get(names.ANNOTATION_SAVE_STATE, names.STATE_SNAPSHOT)
     if kind != names.STATE_SNAPSHOT:

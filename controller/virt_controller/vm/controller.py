@@ -33,7 +33,7 @@ from virt_core.apis import names
 from virt_core.apis.apps import ControllerRevision
 from virt_core.apis.datavolume import DataVolume
 from virt_core.apis.facts import is_final, is_terminating
-from virt_core.apis.hibernation import KEPT, digest
+from virt_core.apis.hibernation import KEPT, UNDER_WAY, digest
 from virt_core.apis.nodes import Namespace
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine
@@ -255,7 +255,8 @@ class VMController:
             state.note(trouble=Trouble(names.REASON_STATE_DOES_NOT_FIT, why))
             return
         try:
-            begin = tracking.at_start(vm, self._tracking(vm))
+            # A saved state knows no layers over its disks; they come with the next start.
+            begin = tracking.at_start(vm, self._tracking(vm)) if kept is None else None
             expanded = self._types.expand(vm)
             state.vmi = self._actions.start(vm, expanded, receive=plan.receive, resume=kept, tracking=begin)
             state.starting = True
@@ -295,7 +296,7 @@ class VMController:
                 self._storage_of(state.vm),
                 state.now,
                 live,
-                held=bool(state.vm.status.snapshot_in_progress),
+                held=bool(state.vm.status.snapshot_in_progress) or _is_being_saved(state.vm),
             )
         )
         update = liveupdate.update(
@@ -406,3 +407,7 @@ class VMController:
         self._vmi_writes.forget(vmi.metadata.uid)
         self._expectations.deletion_observed(key_of(vmi), vmi.metadata.uid)
         self._queue.add(key_of(vmi))
+
+
+def _is_being_saved(vm: VirtualMachine) -> bool:
+    return vm.status.hibernation is not None and vm.status.hibernation.phase in UNDER_WAY

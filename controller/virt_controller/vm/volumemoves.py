@@ -18,6 +18,7 @@ from virt_controller.hotplug.statuses import claim_info
 from virt_core.apis import names
 from virt_core.apis.datavolume import DONE, FAILED, WAITING
 from virt_core.apis.facts import is_final, is_terminating
+from virt_core.apis.keptstate import tracks_blocks
 from virt_core.apis.storage import PersistentVolumeClaim
 from virt_core.apis.vm import VirtualMachine, VolumeMigrationState, VolumeUpdateState
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
@@ -173,6 +174,8 @@ def _against(wish: Wish, changed: Mapping[str, Volume]) -> Iterator[str]:
     told = get_condition(wish.vmi.status.conditions, names.CONDITION_STORAGE_LIVE_MIGRATABLE)
     if told is not None and told.status == names.FALSE:
         yield told.message or told.reason
+    if tracks_blocks(wish.vmi):
+        yield "its changed blocks are tracked for backups, in layers that belong to the claims that it is on"
     used = {claim_of(volume) for volume in wish.vmi.spec.volumes} - {""}
     known = {status.name: status.persistent_volume_claim_info for status in wish.vmi.status.volume_status}
     for name, volume in changed.items():

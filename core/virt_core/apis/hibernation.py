@@ -8,7 +8,7 @@ from msgspec import field
 
 from virt_core.apis import names
 from virt_core.apis.base import UNREADABLE, Struct, decode, encode
-from virt_core.apis.keptstate import keeps_tpm
+from virt_core.apis.keptstate import keeps_tpm, tracks_blocks
 from virt_core.apis.meta import Time
 from virt_core.apis.vmi import VirtualMachineInstance, VirtualMachineInstanceSpec
 from virt_core.apis.volumes import Volume, is_hotplug
@@ -79,6 +79,18 @@ def digest(spec: VirtualMachineInstanceSpec) -> str:
     volumes = [volume for volume in spec.volumes if volume.memory_dump is None]
     parts = [spec.domain, volumes, spec.networks, spec.architecture]
     return hashlib.sha256(encode(parts)).hexdigest()[:32]
+
+
+def obstacle_now(vmi: VirtualMachineInstance) -> str:
+    """Why the state of this running machine cannot be saved; empty: it can."""
+    if tracks_blocks(vmi):
+        return (
+            "status.changedBlockTracking: its disks are seen through layers that note changes, so nobody could tell"
+            " whether they were written meanwhile"
+        )
+    if vmi.status.migrated_volumes:
+        return "status.migratedVolumes: its volumes are on their way to other claims"
+    return obstacle(vmi.spec)
 
 
 def obstacle(spec: VirtualMachineInstanceSpec) -> str:

@@ -51,6 +51,8 @@ RESUMED = {"virtpod.io/resume-from": '{"claim":"mine","file":"a.machine.state"}'
         (vm(conditions=RESTART), vmi(), "wait for a restart"),
         (vm(), vmi("Running", {"name": "s", "emptyDisk": {"capacity": "1Gi"}}), "spec.volumes[s]"),
         (vm(), vmi(annotations=RESUMED), "name another"),
+        (vm(), vmi(changedBlockTracking={"state": "Enabled"}), "status.changedBlockTracking"),
+        (vm(), vmi(migratedVolumes=[{"volumeName": "root"}]), "status.migratedVolumes"),
     ],
 )
 def test_others_are_told_why_not(machine: VirtualMachine, seen: VirtualMachineInstance, words: str) -> None:

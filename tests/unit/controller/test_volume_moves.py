@@ -189,6 +189,9 @@ def test_no_volume_is_written_over() -> None:
 def test_a_machine_that_cannot_move_says_why() -> None:
     tied = machine(conditions=[{"type": "StorageLiveMigratable", "status": "False", "message": "it is tied"}])
     assert wish(tied, "b").restart == "volumes cannot move with the machine: it is tied"
+    tracked = wish(machine(changedBlockTracking={"state": "Enabled"}), "b")
+    assert "tracked for backups" in tracked.restart
+    assert not tracked.operations
 
 
 @pytest.mark.parametrize("parts", [{"held": True}, {"vmi": machine(migrationState=MOVING)}, {"vmi": machine()}])
